@@ -1,0 +1,46 @@
+# Flags every target shares.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(SENKO_CCACHE ccache)
+if(SENKO_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${SENKO_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${SENKO_CCACHE})
+endif()
+
+add_library(senko_flags INTERFACE)
+target_compile_options(senko_flags INTERFACE
+  # A fused multiply-add happens only where the code says so: canonical arithmetic depends on it.
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wshadow> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-psabi>)
+if(SENKO_WERROR)
+  target_compile_options(senko_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(SENKO_SANITIZE)
+  target_compile_options(senko_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SENKO_SANITIZE}>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
+  target_link_options(senko_flags INTERFACE -fsanitize=${SENKO_SANITIZE})
+endif()
+if(SENKO_FUZZ)
+  target_compile_options(senko_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(senko_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+if(SENKO_CUDA)
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+  enable_language(CUDA)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  # CMake 3.25 drops CMAKE_CUDA_STANDARD 20 without a word, so the flag is given by hand.
+  target_compile_options(senko_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+endif()

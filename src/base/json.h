@@ -1,0 +1,27 @@
+// JSON from strangers: bounded depth, duplicate keys refused, every message names the source and the place.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace senko {
+
+using Json = nlohmann::ordered_json;
+
+struct JsonLimits {
+  size_t max_bytes = size_t{64} << 20;
+  int max_depth = 64;
+};
+
+// Parses all of `text`. `source` names the file or request in messages ("config.json").
+// Errors: kCorrupt with the byte offset for bad syntax, bad UTF-8, depth, duplicate keys, trailing bytes;
+// kResourceExhausted when longer than max_bytes.
+Json ParseJson(std::string_view text, std::string_view source, const JsonLimits& limits = {});
+
+// Serialises without ever throwing on bad UTF-8 (invalid bytes become U+FFFD). indent < 0 is one line.
+std::string DumpJson(const Json& value, int indent = -1);
+
+}  // namespace senko

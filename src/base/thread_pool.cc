@@ -1,0 +1,135 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sched.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/check.h"
+
+namespace senko {
+namespace {
+
+int AllowedCpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+inline void Pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// Operators of one decode step follow each other within microseconds: spin that long before sleeping.
+constexpr int kSpins = 4000;
+
+}  // namespace
+
+struct ThreadPool::State {
+  std::vector<std::thread> workers;
+
+  // One loop at a time. Written by the caller before `generation` is bumped.
+  const std::function<void(int64_t, int64_t, int)>* body = nullptr;
+  int64_t count = 0;
+  int64_t grain = 1;
+  std::atomic<int64_t> next{0};
+  std::exception_ptr error;  // guarded by mutex
+
+  std::atomic<uint64_t> generation{0};
+  std::atomic<int> running{0};
+  std::atomic<bool> stop{false};
+  std::mutex mutex;
+  std::condition_variable wake;
+
+  void Drain(int thread) {
+    try {
+      for (;;) {
+        const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= count) return;
+        (*body)(begin, std::min(begin + grain, count), thread);
+      }
+    } catch (...) {
+      next.store(count, std::memory_order_relaxed);
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  }
+
+  void Work(int thread) {
+    uint64_t seen = 0;
+    for (;;) {
+      int spins = 0;
+      while (generation.load(std::memory_order_acquire) == seen && !stop.load(std::memory_order_acquire)) {
+        if (++spins < kSpins) {
+          Pause();
+          continue;
+        }
+        std::unique_lock<std::mutex> lock(mutex);
+        wake.wait(lock, [&] {
+          return generation.load(std::memory_order_acquire) != seen || stop.load(std::memory_order_acquire);
+        });
+      }
+      if (stop.load(std::memory_order_acquire)) return;
+      seen = generation.load(std::memory_order_acquire);
+      Drain(thread);
+      running.fetch_sub(1, std::memory_order_release);
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+  if (threads <= 0) threads = AllowedCpus();
+  for (int t = 1; t < threads; ++t) state_->workers.emplace_back([state = state_.get(), t] { state->Work(t); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->stop.store(true, std::memory_order_release);
+  }
+  state_->wake.notify_all();
+  for (auto& worker : state_->workers) worker.join();
+}
+
+int ThreadPool::size() const { return static_cast<int>(state_->workers.size()) + 1; }
+
+void ThreadPool::ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t, int)>& body) {
+  SENKO_CHECK(grain > 0);
+  if (count <= 0) return;
+  State& s = *state_;
+  if (s.workers.empty() || count <= grain) {
+    body(0, count, 0);
+    return;
+  }
+  s.body = &body;
+  s.count = count;
+  s.grain = grain;
+  s.next.store(0, std::memory_order_relaxed);
+  s.running.store(static_cast<int>(s.workers.size()), std::memory_order_relaxed);
+  {
+    std::lock_guard<std::mutex> lock(s.mutex);
+    s.generation.fetch_add(1, std::memory_order_release);
+  }
+  s.wake.notify_all();
+  s.Drain(0);
+  while (s.running.load(std::memory_order_acquire) != 0) Pause();
+  s.body = nullptr;
+  if (s.error) {
+    std::exception_ptr error = std::exchange(s.error, nullptr);
+    std::rethrow_exception(error);
+  }
+}
+
+}  // namespace senko
