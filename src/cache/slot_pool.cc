@@ -1,0 +1,46 @@
+#include "cache/slot_pool.h"
+
+#include <cstring>
+#include <utility>
+
+#include "cache/mapping.h"
+
+namespace senko::cache {
+
+SlotRef::SlotRef(SlotRef&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)),
+      index_(std::exchange(other.index_, -1)),
+      data_(std::exchange(other.data_, nullptr)) {}
+
+SlotRef& SlotRef::operator=(SlotRef&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(index_, other.index_);
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+SlotRef::~SlotRef() {
+  if (pool_ != nullptr) pool_->free_.push_back(index_);
+}
+
+SlotPool::SlotPool(const config::SlotLayout& layout, int64_t num_slots) : layout_(layout) {
+  slab_bytes_ = static_cast<size_t>(num_slots * layout.slot_bytes);
+  slab_ = MapAnonymous(slab_bytes_, "sequence slots");
+  free_.reserve(static_cast<size_t>(num_slots));
+  for (int64_t s = num_slots - 1; s >= 0; --s) free_.push_back(static_cast<int32_t>(s));
+}
+
+SlotPool::~SlotPool() { Unmap(slab_, slab_bytes_); }
+
+std::optional<SlotRef> SlotPool::Allocate() {
+  if (free_.empty()) return std::nullopt;
+  const int32_t slot = free_.back();
+  free_.pop_back();
+  uint8_t* data = slab_ + slot * layout_.slot_bytes;
+#ifndef NDEBUG
+  std::memset(data, 0xFF, static_cast<size_t>(layout_.slot_bytes));
+#endif
+  return SlotRef(this, slot, data);
+}
+
+}  // namespace senko::cache
