@@ -22,6 +22,11 @@ target_compile_options(senko_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
   $<$<COMPILE_LANGUAGE:CXX>:-Wshadow> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-psabi>)
+# SIMD targets Highway builds for run-time dispatch (numerics/simd/README.md): portable, AVX2, AVX-512, NEON. Set for
+# every file, because files that disagree would break the one-definition rule.
+target_compile_definitions(senko_flags INTERFACE
+  "HWY_DISABLED_TARGETS=(~(HWY_SCALAR|HWY_EMU128|HWY_AVX2|HWY_AVX3|HWY_NEON))")
+
 if(SENKO_WERROR)
   target_compile_options(senko_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
