@@ -1,4 +1,5 @@
-// e2m1 (FP4): 1 sign, 2 exponent, 1 mantissa bit; magnitudes 0, .5, 1, 1.5, 2, 3, 4, 6. A code is the low nibble.
+// e2m1 (FP4): 1 sign, 2 exponent, 1 mantissa bit; magnitudes 0, .5, 1, 1.5, 2, 3, 4, 6. A code is the low
+// nibble.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 namespace senko::numerics {
 
 inline constexpr float kE2m1Max = 6.0f;
+inline constexpr uint8_t kE2m1Poison = 0x77;  // both nibbles of a packed byte in a block whose scale is NaN
 
 SENKO_HD inline float E2m1ToFloat(uint8_t code) {
   const uint32_t sign = static_cast<uint32_t>(code & 0x8u) << 28;
@@ -16,9 +18,9 @@ SENKO_HD inline float E2m1ToFloat(uint8_t code) {
   return FloatFromBits(sign | ((magnitude << 22) + (126u << 23)));
 }
 
-// Round to nearest, ties to the even code (.25 -> 0, .75 -> 1, 1.25 -> 1, 1.75 -> 2, 2.5 -> 2, 3.5 -> 4, 5 -> 4);
-// saturates at 6; the sign of zero is kept. NaN has no code: it becomes 6 with its sign, and callers that must
-// notice a NaN look at the block's scale.
+// Round to nearest, ties to the even code (.25 -> 0, .75 -> 1, 1.25 -> 1, 1.75 -> 2, 2.5 -> 2, 3.5 -> 4, 5 ->
+// 4); saturates at 6; the sign of zero is kept. NaN has no code: it becomes 6 with its sign, and callers that
+// must notice a NaN look at the block's scale.
 SENKO_HD inline uint8_t FloatToE2m1(float x) {
   const uint32_t bits = FloatBits(x);
   const uint8_t sign = static_cast<uint8_t>((bits >> 28) & 0x8u);

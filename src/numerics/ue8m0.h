@@ -14,8 +14,8 @@ SENKO_HD inline float Ue8m0ToFloat(uint8_t code) {
   return FloatFromBits(static_cast<uint32_t>(code) << 23);
 }
 
-// The code of the smallest power of two >= t, for normal positive t (model.md 3.0, `pow2ceil`). Infinity and NaN
-// give 255, so a poisoned block stays poisoned.
+// The code of the smallest power of two >= t, for normal positive t (model.md 3.0, `pow2ceil`). Infinity, NaN
+// and anything past 2^127 give 255, so a poisoned block stays poisoned.
 SENKO_HD inline uint8_t Pow2CeilCode(float t) {
   const uint32_t bits = FloatBits(t);
   const uint32_t code = (bits >> 23) + ((bits & 0x7FFFFFu) != 0 ? 1u : 0u);
