@@ -1,0 +1,35 @@
+// Pre-tokenizer stages: where a text is cut before byte pairs are merged. Internal to the room.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace senko::text {
+
+// One `Split` stage with behaviour Isolated: every match is a piece, and so is every gap between matches.
+// Thread-safe: const calls share nothing that changes.
+class Splitter {
+ public:
+  virtual ~Splitter() = default;
+  // Appends the end offset (relative to `piece`, ascending, the last one piece.size()) of every sub-piece.
+  // An ill-formed byte is one character of no class. Errors: kResourceExhausted (PCRE2 stages only).
+  virtual void Split(std::string_view piece, std::vector<size_t>* ends) const = 0;
+};
+
+// A hand-written scanner, linear in the piece, when `pattern` is one of the three of the released tokenizer
+// (model.md 7.1); nullptr for any other.
+std::unique_ptr<Splitter> MakeKnownSplitter(std::string_view pattern);
+
+// PCRE2 with JIT, for any pattern. Its Unicode tables are the installed library's, which may be older than those of the
+// `tokenizers` package. `field` names the pattern in messages. Errors: kUnsupported when it does not compile.
+std::unique_ptr<Splitter> MakePcreSplitter(const std::string& pattern, const std::string& field);
+
+// The three patterns, for tests and benchmarks.
+extern const std::string_view kNumberPattern;
+extern const std::string_view kCjkPattern;
+extern const std::string_view kWordPattern;
+
+}  // namespace senko::text
