@@ -18,7 +18,8 @@ struct RmsNormParams {
   bool round_bf16 = false;
 };
 
-// The sum of squares is canonical: 16 lanes by column mod 16 within chunks of 1024, as in linear.
+// The fast sum of squares is canonical: 64 lanes by column mod 64 within chunks of 1024 (four F32x16 accumulators,
+// added pairwise, then ReduceSum's tree), the chunks added in order.
 void RmsNormReference(const RmsNormParams& p, ThreadPool& pool);
 void RmsNormCpu(const RmsNormParams& p, ThreadPool& pool);
 
