@@ -1,0 +1,21 @@
+// Looking into a running model: records, or replaces, what flows between operators (`senko logits --dump/--inject`).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace senko::model {
+
+// Called on the engine's thread between operators. Rows are identified by position; a call may change `data`.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  // point: "stream_in", "pre_in", "attn_in", "attn_out", "ffn_in", "ffn_out", "route_weights", ...
+  virtual void Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
+                      float* data) = 0;
+  // point: "select", "candidates" (counts[rows] valid leading values) or "route_ids" (counts null).
+  virtual void Ints(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
+                    int32_t* data, int32_t* counts) = 0;
+};
+
+}  // namespace senko::model
