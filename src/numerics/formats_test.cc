@@ -103,10 +103,17 @@ TEST(Formats, E4m3RoundsAsMlDtypes) { CheckRounding("e4m3", 7, kE4m3Nan, FloatTo
 TEST(Formats, E2m1RoundsAsMlDtypes) { CheckRounding("e2m1", 3, 7, FloatToE2m1); }
 
 TEST(Formats, EveryCodeRoundsToItself) {
-  for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7F) != 0x7F) EXPECT_EQ(FloatToE4m3(E4m3ToFloat(static_cast<uint8_t>(code))), code);
-    if (code < 16) EXPECT_EQ(FloatToE2m1(E2m1ToFloat(static_cast<uint8_t>(code))), code);
-    if (code > 0 && code < 255) EXPECT_EQ(Pow2CeilCode(Ue8m0ToFloat(static_cast<uint8_t>(code))), code);
+  for (int i = 0; i < 256; ++i) {
+    const uint8_t code = static_cast<uint8_t>(i);
+    if ((i & 0x7F) != 0x7F) {
+      EXPECT_EQ(FloatToE4m3(E4m3ToFloat(code)), code);
+    }
+    if (i < 16) {
+      EXPECT_EQ(FloatToE2m1(E2m1ToFloat(code)), code);
+    }
+    if (i > 0 && i < 255) {
+      EXPECT_EQ(Pow2CeilCode(Ue8m0ToFloat(code)), code);
+    }
   }
   for (uint32_t code = 0; code < 65536; ++code) {
     const float value = Bf16ToFloat(static_cast<uint16_t>(code));
@@ -183,7 +190,7 @@ TEST(Quantisers, FloorsAndClamps) {
   EXPECT_EQ(codes[1], 0xF0);  // -6 in the odd element's nibble
 }
 
-// 6 times a power of two is where the codes of model.md 11.4 change when quantised twice.
+// model.md 11.4: a maximum in [9, 10] x 2^-9 is stored as 8 x 2^-9, whose own scale is another.
 TEST(Quantisers, SecondFp4Block16IsNotTheIdentity) {
   float x[16] = {9.5f * 0x1p-9f}, once[16], twice[16];
   uint8_t packed[8], scale, scale_again;
