@@ -1,0 +1,122 @@
+// The fast index queries and scores: keys are expanded once per tile and meet every head while in the cache.
+#include <algorithm>
+
+#include "base/check.h"
+#include "hwy/highway.h"
+#include "numerics/bf16.h"
+#include "numerics/quantise.h"
+#include "ops/index_score/index_score.h"
+#include "ops/index_score/score_tile.h"
+#include "ops/norm/norm.h"
+#include "tensor/buffer.h"
+
+namespace senko::ops {
+namespace {
+
+ScoreKernel ChooseScoreKernel() {
+#if defined(__x86_64__)
+  // Asked of Highway each time, so that tests can choose; VNNI is finer than its targets here.
+  static const bool has_vnni = __builtin_cpu_supports("avx512vnni") != 0;
+  const int64_t targets = hwy::SupportedTargets();
+  if ((targets & HWY_AVX3) != 0 && has_vnni) return VnniScoreKernel();
+  if ((targets & HWY_AVX2) != 0) return Avx2ScoreKernel();
+#endif
+  return PortableScoreKernel();
+}
+
+// Where keys of one sequence lie; finds the page of an entry without a division when pages hold a power of
+// two.
+class KeyFinder {
+ public:
+  KeyFinder(const EntryView& view, const SequenceKv& sequence) : view_(view), pages_(sequence.pages) {
+    const uint64_t per_page = static_cast<uint64_t>(view.entries_per_page);
+    if ((per_page & (per_page - 1)) == 0) shift_ = __builtin_ctzll(per_page);
+  }
+
+  KeyRef operator()(int64_t entry) const {
+    const int64_t page = shift_ >= 0 ? entry >> shift_ : entry / view_.entries_per_page;
+    const int64_t in_page = entry - page * view_.entries_per_page;
+    const uint8_t* base = view_.slab + int64_t{pages_[page]} * view_.page_bytes;
+    return {base + view_.key_value_offset + in_page * view_.key_value_bytes,
+            base + view_.key_scale_offset + in_page * view_.key_scale_bytes};
+  }
+
+ private:
+  const EntryView& view_;
+  const int32_t* pages_;
+  int shift_ = -1;
+};
+
+// Scores of count keys; entry(i) names key i.
+template <typename EntryAt>
+void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt entry, float* out) {
+  if (count <= 0) return;
+  SENKO_CHECK(p.dim % kScoreBlock == 0 && p.heads > 0);
+  const ScoreKernel kernel = ChooseScoreKernel();
+  const int64_t blocks = p.dim / kScoreBlock;
+  Buffer<int8_t> values(static_cast<size_t>(p.heads * p.dim));
+  Buffer<int32_t> bias(static_cast<size_t>(p.heads * blocks));
+  Buffer<float> scales(static_cast<size_t>(p.heads * blocks));
+  Buffer<uint8_t> scratch(static_cast<size_t>(TileScratchBytes(blocks)));
+  const ScoreQuery query{p.heads,     blocks,        values.data(),
+                         bias.data(), scales.data(), p.weights + row * p.heads};
+  kernel.prepare(p.q_values + row * p.heads * (p.dim / 2), p.q_scales + row * p.heads * blocks, query);
+
+  const KeyFinder find(p.entries, p.rows.sequence_kv[p.rows.sequences[row]]);
+  KeyRef keys[2][kTileKeys];  // this tile's and the next one's
+  const auto fill = [&](int64_t begin, KeyRef* to) {
+    for (int64_t k = 0; k < kTileKeys; ++k) {
+      to[k] = find(entry(std::min(begin + k, count - 1)));  // a short tile repeats its last key
+      __builtin_prefetch(to[k].values);
+    }
+  };
+  fill(0, keys[0]);
+  for (int64_t begin = 0; begin < count; begin += kTileKeys) {
+    const int64_t turn = begin / kTileKeys % 2;
+    if (begin + kTileKeys < count) fill(begin + kTileKeys, keys[1 - turn]);
+    if (count - begin >= kTileKeys) {
+      kernel.tile(query, keys[turn], scratch.data(), out + begin);
+    } else {
+      float scores[kTileKeys];
+      kernel.tile(query, keys[turn], scratch.data(), scores);
+      std::copy(scores, scores + (count - begin), out + begin);
+    }
+  }
+}
+
+}  // namespace
+
+void IndexQueryCpu(const IndexQueryParams& p, ThreadPool& pool) {
+  SENKO_CHECK(p.dim % numerics::kFp4Block == 0 && p.rope_dim <= p.dim && p.rope_dim % 2 == 0);
+  const int64_t blocks = p.dim / numerics::kFp4Block;
+  pool.ParallelFor(p.rows * p.heads, 8, [&](int64_t begin, int64_t end, int) {
+    Buffer<float> head(static_cast<size_t>(p.dim));
+    for (int64_t i = begin; i < end; ++i) {
+      std::copy(p.q + i * p.dim, p.q + (i + 1) * p.dim, head.data());
+      if (p.round_bf16) {
+        for (int64_t d = 0; d < p.dim; ++d)
+          head[static_cast<size_t>(d)] = numerics::RoundToBf16(head[static_cast<size_t>(d)]);
+      }
+      RopeRotate(head.data() + (p.dim - p.rope_dim), p.rope + i / p.heads * p.rope_dim, p.rope_dim / 2,
+                 /*inverse=*/false, p.round_bf16);
+      for (int64_t b = 0; b < blocks; ++b) {
+        numerics::QuantiseFp4(head.data() + b * numerics::kFp4Block,
+                              p.values + (i * p.dim + b * numerics::kFp4Block) / 2,
+                              p.scales + i * blocks + b);
+      }
+    }
+  });
+}
+
+void IndexScoreCpu(const IndexScoreParams& p, int64_t row, int64_t begin, int64_t count, float* out) {
+  ScoreKeys(
+      p, row, count, [begin](int64_t i) { return begin + i; }, out);
+}
+
+void IndexScoreListCpu(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count,
+                       float* out) {
+  ScoreKeys(
+      p, row, count, [list](int64_t i) { return int64_t{list[i]}; }, out);
+}
+
+}  // namespace senko::ops
