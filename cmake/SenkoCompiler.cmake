@@ -19,6 +19,7 @@ add_library(senko_flags INTERFACE)
 target_compile_options(senko_flags INTERFACE
   # A fused multiply-add happens only where the code says so: canonical arithmetic depends on it.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
   $<$<COMPILE_LANGUAGE:CXX>:-Wshadow> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-psabi>)
@@ -26,6 +27,9 @@ target_compile_options(senko_flags INTERFACE
 # every file, because files that disagree would break the one-definition rule.
 target_compile_definitions(senko_flags INTERFACE
   "HWY_DISABLED_TARGETS=(~(HWY_SCALAR|HWY_EMU128|HWY_AVX2|HWY_AVX3|HWY_NEON))")
+
+# A program needs only the shared libraries it calls into.
+target_link_options(senko_flags INTERFACE LINKER:--as-needed)
 
 if(SENKO_WERROR)
   target_compile_options(senko_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
@@ -46,6 +50,11 @@ if(SENKO_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
   enable_language(CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-  # CMake 3.25 drops CMAKE_CUDA_STANDARD 20 without a word, so the flag is given by hand.
-  target_compile_options(senko_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+  # CMake 3.25 does not know nvcc's flag for C++20; later ones define these themselves.
+  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 endif()

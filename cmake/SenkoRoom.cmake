@@ -39,13 +39,17 @@ function(senko_room name)
 endfunction()
 
 # senko_test(<name> SOURCES a_test.cc ... DEPS room ... [LABELS l...] [LIBS ...])
+# A test with a .cu source exists only under SENKO_CUDA, carries the label `gpu`, and is reported as skipped where its
+# cases skip themselves for want of a device.
 function(senko_test name)
   if(NOT SENKO_TESTS)
     return()
   endif()
   cmake_parse_arguments(T "" "" "SOURCES;DEPS;LIBS;LABELS" ${ARGN})
   senko_existing(T_SOURCES ${T_SOURCES})
-  if(NOT T_SOURCES)
+  set(device_sources ${T_SOURCES})
+  list(FILTER device_sources INCLUDE REGEX "\\.cu$")
+  if(NOT T_SOURCES OR (device_sources AND NOT SENKO_CUDA))
     return()
   endif()
   add_executable(${name} ${T_SOURCES})
@@ -56,6 +60,9 @@ function(senko_test name)
   target_compile_definitions(${name} PRIVATE SENKO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "unit;${T_LABELS}" TIMEOUT 900)
+  if(device_sources)
+    set_tests_properties(${name} PROPERTIES LABELS "gpu;${T_LABELS}" SKIP_REGULAR_EXPRESSION "SKIPPED")
+  endif()
 endfunction()
 
 # senko_bench(<name> SOURCES a_bench.cc ... DEPS room ...): a Google Benchmark executable, run on demand.
