@@ -1,0 +1,95 @@
+// Cuts linears into spans of outputs and hands them to the threads.
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "numerics/row_quantise.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/linear_span.h"
+#include "tensor/buffer.h"
+
+namespace senko::ops {
+namespace {
+
+constexpr int kMaxLinears = 16;
+constexpr int64_t kPackedRowBlock = 256;  // rows of x packed at a time for FP4 weights
+
+void CheckLinear(const LinearParams& p) {
+  const bool scaled = p.weight.format == WeightFormat::kFp8 || p.weight.format == WeightFormat::kFp4;
+  SENKO_CHECK(p.rows >= 0 && p.weight.in > 0 && p.weight.out >= 0 && p.x_stride >= p.weight.in);
+  SENKO_CHECK(!scaled || p.weight.in % 32 == 0);
+}
+
+// Grows to the largest call and stays: nothing is allocated once a model's shapes have been seen.
+struct CallScratch {
+  std::vector<const float*> x;
+  std::vector<const float*> packed_x;
+  std::vector<float*> y;
+  Buffer<float> packed;
+};
+
+// All linears over rows [row0, row0 + rows) of their common x.
+void RunRows(const LinearParams* p, int count, int64_t row0, int64_t rows, CallScratch& s, ThreadPool& pool) {
+  const LinearParams& first = p[0];
+  const int64_t packed_cols = PackedCols(first.weight.in);
+  bool pack = false;
+  for (int i = 0; i < count; ++i) pack = pack || NeedsPacking(p[i].weight.format);
+  if (pack && s.packed.size() < static_cast<size_t>(rows * packed_cols)) {
+    s.packed = Buffer<float>(static_cast<size_t>(rows * packed_cols));
+  }
+  s.x.resize(rows);
+  s.packed_x.resize(rows);
+  s.y.resize(rows * count);
+  for (int64_t r = 0; r < rows; ++r) {
+    s.x[r] = first.x + (row0 + r) * first.x_stride;
+    s.packed_x[r] = s.packed.data() + r * packed_cols;
+    for (int i = 0; i < count; ++i) s.y[i * rows + r] = p[i].y + (row0 + r) * p[i].y_stride;
+    if (pack) PackRow(s.x[r], first.weight.in, s.packed.data() + r * packed_cols);
+  }
+  const int64_t outputs = SpanOutputs(rows);
+  int64_t first_task[kMaxLinears + 1] = {0};
+  for (int i = 0; i < count; ++i) first_task[i + 1] = first_task[i] + (p[i].weight.out + outputs - 1) / outputs;
+  pool.ParallelFor(first_task[count], 1, [&](int64_t begin, int64_t end, int) {
+    int i = 0;
+    for (int64_t task = begin; task < end; ++task) {
+      while (task >= first_task[i + 1]) ++i;
+      LinearSpan span;
+      span.rows = rows;
+      span.x = NeedsPacking(p[i].weight.format) ? s.packed_x.data() : s.x.data();
+      span.weight = p[i].weight;
+      span.begin = (task - first_task[i]) * outputs;
+      span.end = std::min(span.begin + outputs, p[i].weight.out);
+      span.y = s.y.data() + i * rows;
+      span.round_bf16 = p[i].round_bf16;
+      RunSpan(span);
+    }
+  });
+}
+
+}  // namespace
+
+void LinearManyCpu(const LinearParams* p, int count, ThreadPool& pool) {
+  SENKO_CHECK(count >= 1 && count <= kMaxLinears);
+  bool pack = false;
+  for (int i = 0; i < count; ++i) {
+    CheckLinear(p[i]);
+    SENKO_CHECK(p[i].x == p[0].x && p[i].rows == p[0].rows && p[i].x_stride == p[0].x_stride);
+    SENKO_CHECK(p[i].weight.in == p[0].weight.in);
+    pack = pack || NeedsPacking(p[i].weight.format);
+  }
+  thread_local CallScratch scratch;
+  const int64_t block = pack ? kPackedRowBlock : std::max<int64_t>(p[0].rows, 1);
+  for (int64_t row0 = 0; row0 < p[0].rows; row0 += block) {
+    RunRows(p, count, row0, std::min(block, p[0].rows - row0), scratch, pool);
+  }
+}
+
+void LinearCpu(const LinearParams& p, ThreadPool& pool) { LinearManyCpu(&p, 1, pool); }
+
+void RoundActivationsCpu(const float* x, float* xq, int64_t rows, int64_t cols, ThreadPool& pool) {
+  pool.ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) numerics::QdqFp8Row(x + r * cols, cols, xq + r * cols, true);
+  });
+}
+
+}  // namespace senko::ops

@@ -1,0 +1,37 @@
+// What LinearCpu, ExpertsCpu, OutputProjCpu and LogitsCpu share: some outputs of some rows, on the calling thread.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/linear/linear.h"
+
+namespace senko::ops {
+
+// FP4 weights are multiplied with x in lane order (README.md, "FP4"): a row of PackedCols floats made by PackRow.
+// Every other format takes x as it is.
+constexpr bool NeedsPacking(WeightFormat format) { return format == WeightFormat::kFp4; }
+constexpr int64_t kFp4BlockCols = 512;
+constexpr int64_t PackedCols(int64_t in) { return (in + kFp4BlockCols - 1) / kFp4BlockCols * kFp4BlockCols; }
+void PackRow(const float* x, int64_t in, float* packed);
+// Where PackRow puts column k.
+constexpr int64_t PackedIndex(int64_t k) {
+  const int64_t group = k / 32 % 16;
+  return k / kFp4BlockCols * kFp4BlockCols + k % 32 * 16 + (group % 4 * 4 + group / 4);
+}
+
+// Outputs [begin, end) of `weight` for `rows` rows: y[r][n], n in [begin, end), from x[r] (packed where needed).
+struct LinearSpan {
+  int64_t rows = 0;
+  const float* const* x = nullptr;
+  WeightView weight;
+  int64_t begin = 0;
+  int64_t end = 0;
+  float* const* y = nullptr;
+  bool round_bf16 = false;
+};
+void RunSpan(const LinearSpan& span);
+
+// Outputs per task that keep all threads busy and a thread's panel worth its making.
+int64_t SpanOutputs(int64_t rows);
+
+}  // namespace senko::ops
