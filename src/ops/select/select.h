@@ -1,7 +1,8 @@
 // Two-level top-k selection of entries (model.md 3.6, 11.1).
 //
-// The higher score wins; among equals (+0 and -0 are equal) the lower index. Scratch is fixed: scores are produced in
-// tiles and merged into a running top-k, so it never grows with the context.
+// The higher score wins; among equals (+0 and -0 are equal) the lower index. A NaN score is lower than every
+// number; every visible entry is eligible whatever its score. Scratch is fixed: scores are produced in tiles
+// and merged into a running top-k, so it never grows with the context.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,12 @@ struct SelectParams {
   int64_t topk = 0;
   const int64_t* visible = nullptr;  // [num_rows] entries 0 .. visible-1 exist for the row
 
+  // At most one of the next two: a layer that publishes is not itself restricted.
   // Restrict to candidate blocks published earlier: ascending block indices, [num_rows, candidate_stride].
   const int32_t* candidates = nullptr;
   const int32_t* candidate_count = nullptr;
-  // Publish candidate blocks: the `candidate_blocks` blocks with the highest maximum, the newest block pinned.
+  // Publish candidate blocks: of the blocks with visible entries the `candidate_blocks` with the highest
+  // maximum, ascending; the newest block is always among them.
   int32_t* candidates_out = nullptr;
   int32_t* candidate_count_out = nullptr;
   int64_t candidate_blocks = 0;      // at most this many per row
@@ -31,8 +34,8 @@ struct SelectParams {
   int64_t selected_stride = 0;
 };
 
-// When a row sees no more than topk entries all of them are selected and scores are skipped, unless it must publish
-// candidates from more blocks than it may keep.
+// When a row has no more than topk eligible entries all of them are selected and scores are skipped, unless
+// it must publish candidates from more blocks than it may keep. Results do not depend on the pool's size.
 void SelectReference(const SelectParams& p, ThreadPool& pool);
 void SelectCpu(const SelectParams& p, ThreadPool& pool);
 

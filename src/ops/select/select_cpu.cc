@@ -1,0 +1,244 @@
+// Streaming selection. The work of a row is a range of "units" (entries, or positions in its candidate list),
+// cut into pieces when there are fewer rows than threads; the pieces' survivors are merged. How it is cut
+// never shows.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "ops/select/order_key.h"
+#include "ops/select/running_topk.h"
+#include "ops/select/select.h"
+
+namespace senko::ops {
+namespace {
+
+constexpr int64_t kTileScores = 2048;      // scores made at a time
+constexpr int64_t kMinPieceScores = 4096;  // below this a piece is not worth a thread
+
+// Survivors of one piece.
+struct Found {
+  RunningTopK entries;
+  RunningTopK blocks;  // candidate blocks other than the newest
+  explicit Found(const SelectParams& p)
+      : entries(p.topk), blocks(p.candidates_out != nullptr ? p.candidate_blocks - 1 : 0) {}
+};
+
+int64_t NumBlocks(const SelectParams& p, int64_t visible) {
+  return (visible + p.candidate_block_size - 1) / p.candidate_block_size;
+}
+
+// Entries of candidate block `block` that the row sees.
+int64_t BlockEntries(const SelectParams& p, int64_t block, int64_t visible) {
+  return std::clamp<int64_t>(visible - block * p.candidate_block_size, 0, p.candidate_block_size);
+}
+
+int64_t Eligible(const SelectParams& p, int64_t row) {
+  if (p.candidates == nullptr) return p.visible[row];
+  int64_t eligible = 0;
+  for (int32_t c = 0; c < p.candidate_count[row]; ++c) {
+    eligible += BlockEntries(p, p.candidates[row * p.candidate_stride + c], p.visible[row]);
+  }
+  return eligible;
+}
+
+bool MustRankBlocks(const SelectParams& p, int64_t row) {
+  return p.candidates_out != nullptr && NumBlocks(p, p.visible[row]) > p.candidate_blocks;
+}
+
+bool NeedsScores(const SelectParams& p, int64_t row) {
+  return Eligible(p, row) > p.topk || MustRankBlocks(p, row);
+}
+
+// Block maxima of consecutive tiles; a block may span tiles.
+class BlockMaxima {
+ public:
+  // The newest block is pinned by the caller and not offered.
+  BlockMaxima(int64_t block_size, int64_t newest, RunningTopK* to)
+      : size_(block_size), newest_(newest), to_(to) {}
+
+  void Add(const float* scores, int64_t first, int64_t count) {
+    int64_t at = 0;
+    while (at < count) {
+      const int64_t block = (first + at) / size_;
+      const int64_t end = std::min((block + 1) * size_ - first, count);
+      if (block != block_) Flush();
+      float top = block == block_ ? top_ : scores[at];
+      for (int64_t i = at; i < end; ++i) {
+        if (scores[i] > top || top != top) top = scores[i];  // a NaN gives way to any number
+      }
+      block_ = block;
+      top_ = top;
+      at = end;
+    }
+  }
+
+  void Flush() {
+    if (block_ >= 0 && block_ != newest_) to_->Offer(&top_, 1, block_);
+    block_ = -1;
+  }
+
+ private:
+  int64_t size_;
+  int64_t newest_;
+  RunningTopK* to_;
+  int64_t block_ = -1;
+  float top_ = 0;
+};
+
+// Entries [begin, end) of a row that is not restricted.
+void ScanEntries(const SelectParams& p, int64_t row, int64_t begin, int64_t end, Found* found) {
+  float scores[kTileScores];
+  std::optional<BlockMaxima> maxima;
+  if (MustRankBlocks(p, row)) {
+    maxima.emplace(p.candidate_block_size, NumBlocks(p, p.visible[row]) - 1, &found->blocks);
+  }
+  for (int64_t first = begin; first < end; first += kTileScores) {
+    const int64_t count = std::min(kTileScores, end - first);
+    IndexScoreCpu(p.score, row, first, count, scores);
+    found->entries.Offer(scores, count, first);
+    if (maxima) maxima->Add(scores, first, count);
+  }
+  if (maxima) maxima->Flush();
+}
+
+// Candidate blocks [begin, end) of the row's list.
+void ScanCandidates(const SelectParams& p, int64_t row, int64_t begin, int64_t end, Found* found) {
+  float scores[kTileScores];
+  int32_t list[kTileScores];
+  int64_t count = 0;
+  const auto flush = [&] {
+    IndexScoreListCpu(p.score, row, list, count, scores);
+    found->entries.Offer(scores, list, count);
+    count = 0;
+  };
+  for (int64_t c = begin; c < end; ++c) {
+    const int64_t block = p.candidates[row * p.candidate_stride + c];
+    const int64_t first = block * p.candidate_block_size;
+    for (int64_t i = 0; i < BlockEntries(p, block, p.visible[row]); ++i) {
+      list[count++] = static_cast<int32_t>(first + i);
+      if (count == kTileScores) flush();
+    }
+  }
+  if (count > 0) flush();
+}
+
+// Ascending indices of `ranks`.
+int32_t WriteIndices(std::span<const uint64_t> ranks, int32_t* out) {
+  for (size_t i = 0; i < ranks.size(); ++i) out[i] = static_cast<int32_t>(RankIndex(ranks[i]));
+  std::sort(out, out + ranks.size());
+  return static_cast<int32_t>(ranks.size());
+}
+
+void WriteSelected(const SelectParams& p, int64_t row, Found* found) {
+  int32_t* out = p.selected + row * p.selected_stride;
+  if (found != nullptr && Eligible(p, row) > p.topk) {
+    p.selected_count[row] = WriteIndices(found->entries.Best(), out);
+    return;
+  }
+  int32_t count = 0;
+  if (p.candidates == nullptr) {
+    for (int64_t e = 0; e < p.visible[row]; ++e) out[count++] = static_cast<int32_t>(e);
+  } else {
+    for (int32_t c = 0; c < p.candidate_count[row]; ++c) {
+      const int64_t block = p.candidates[row * p.candidate_stride + c];
+      for (int64_t i = 0; i < BlockEntries(p, block, p.visible[row]); ++i) {
+        out[count++] = static_cast<int32_t>(block * p.candidate_block_size + i);
+      }
+    }
+  }
+  p.selected_count[row] = count;
+}
+
+void WriteCandidates(const SelectParams& p, int64_t row, Found* found) {
+  int32_t* out = p.candidates_out + row * p.candidate_stride;
+  const int64_t blocks = NumBlocks(p, p.visible[row]);
+  if (MustRankBlocks(p, row)) {
+    int32_t count = WriteIndices(found->blocks.Best(), out);
+    out[count++] = static_cast<int32_t>(blocks - 1);
+    p.candidate_count_out[row] = count;
+    return;
+  }
+  for (int64_t b = 0; b < blocks; ++b) out[b] = static_cast<int32_t>(b);
+  p.candidate_count_out[row] = static_cast<int32_t>(blocks);
+}
+
+// A part of one row's units.
+struct Piece {
+  int64_t row, begin, end;
+};
+
+void AddPieces(const SelectParams& p, int64_t row, int64_t pieces_wanted, std::vector<Piece>* pieces) {
+  const bool restricted = p.candidates != nullptr;
+  const int64_t units = restricted ? p.candidate_count[row] : p.visible[row];
+  // Cuts fall on candidate blocks, so that a block's maximum is found in one piece.
+  const int64_t align = p.candidates_out != nullptr ? p.candidate_block_size : 1;
+  const int64_t least =
+      restricted ? std::max<int64_t>(kMinPieceScores / p.candidate_block_size, 1) : kMinPieceScores;
+  int64_t step = std::max((units + pieces_wanted - 1) / pieces_wanted, least);
+  step = (step + align - 1) / align * align;
+  for (int64_t begin = 0; begin < units; begin += step)
+    pieces->push_back({row, begin, std::min(begin + step, units)});
+}
+
+}  // namespace
+
+void SelectCpu(const SelectParams& p, ThreadPool& pool) {
+  const int64_t rows = p.score.rows.num_rows;
+  SENKO_CHECK(p.topk > 0 && (p.candidates == nullptr || p.candidates_out == nullptr));
+  SENKO_CHECK((p.candidates == nullptr && p.candidates_out == nullptr) || p.candidate_block_size > 0);
+  SENKO_CHECK(p.candidates_out == nullptr || p.candidate_blocks > 0);
+  const auto scan = [&](const Piece& piece, Found* found) {
+    if (p.candidates != nullptr) {
+      ScanCandidates(p, piece.row, piece.begin, piece.end, found);
+    } else {
+      ScanEntries(p, piece.row, piece.begin, piece.end, found);
+    }
+  };
+  const auto write = [&](int64_t row, Found* found) {
+    WriteSelected(p, row, found);
+    if (p.candidates_out != nullptr) WriteCandidates(p, row, found);
+  };
+
+  const int64_t threads = pool.size();
+  if (threads == 1 || rows >= 4 * threads) {
+    pool.ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        if (!NeedsScores(p, row)) {
+          write(row, nullptr);
+          continue;
+        }
+        Found found(p);
+        scan({row, 0, p.candidates != nullptr ? p.candidate_count[row] : p.visible[row]}, &found);
+        write(row, &found);
+      }
+    });
+    return;
+  }
+
+  std::vector<Piece> pieces;
+  for (int64_t row = 0; row < rows; ++row) {
+    if (NeedsScores(p, row)) {
+      AddPieces(p, row, (4 * threads + rows - 1) / rows, &pieces);
+    } else {
+      write(row, nullptr);
+    }
+  }
+  std::vector<Found> found(pieces.size(), Found(p));
+  pool.ParallelFor(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      scan(pieces[static_cast<size_t>(i)], &found[static_cast<size_t>(i)]);
+  });
+  for (size_t i = 0; i < pieces.size();) {
+    Found& whole = found[i];
+    size_t next = i + 1;
+    for (; next < pieces.size() && pieces[next].row == pieces[i].row; ++next) {
+      whole.entries.Offer(found[next].entries.Best());
+      whole.blocks.Offer(found[next].blocks.Best());
+    }
+    write(pieces[i].row, &whole);
+    i = next;
+  }
+}
+
+}  // namespace senko::ops
