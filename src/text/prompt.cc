@@ -1,0 +1,52 @@
+#include "text/prompt.h"
+
+#include "base/error.h"
+
+namespace senko::text {
+
+void Prompt::Text(std::string_view text) {
+  if (text.empty()) return;
+  if (!segments_.empty() && !segments_.back().is_control) {
+    segments_.back().text.append(text);
+  } else {
+    segments_.push_back({false, std::string(text)});
+  }
+}
+
+void Prompt::Control(std::string_view spelling) { segments_.push_back({true, std::string(spelling)}); }
+
+void Prompt::Append(const Prompt& other) {
+  for (const Segment& segment : other.segments_) {
+    if (segment.is_control) {
+      Control(segment.text);
+    } else {
+      Text(segment.text);
+    }
+  }
+}
+
+std::string Prompt::ToString() const {
+  std::string out;
+  for (const Segment& segment : segments_) out += segment.text;
+  return out;
+}
+
+std::vector<int32_t> Prompt::Encode(const Tokenizer& tokenizer) const {
+  std::vector<int32_t> ids;
+  for (const Segment& segment : segments_) {
+    if (!segment.is_control) {
+      const std::vector<int32_t> text = tokenizer.Encode(segment.text, AddedTokens::kNone);
+      ids.insert(ids.end(), text.begin(), text.end());
+      continue;
+    }
+    const auto id = tokenizer.AddedTokenId(segment.text);
+    if (!id) {
+      throw Error(ErrorCode::kUnsupported,
+                  "the tokenizer has no control token " + segment.text + ", which this conversation needs");
+    }
+    ids.push_back(*id);
+  }
+  return ids;
+}
+
+}  // namespace senko::text

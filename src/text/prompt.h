@@ -1,0 +1,36 @@
+// A rendered prompt: what the template wrote as control tokens, and everything else as text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace senko::text {
+
+struct Segment {
+  bool is_control = false;  // `text` is exactly one control token's spelling
+  std::string text;
+};
+
+// Segments in order; neighbouring text is one segment, because where text is cut decides its tokens.
+class Prompt {
+ public:
+  void Text(std::string_view text);
+  void Control(std::string_view spelling);
+  void Append(const Prompt& other);
+
+  const std::vector<Segment>& segments() const { return segments_; }
+  // All segments' text joined: for showing, never for tokenizing.
+  std::string ToString() const;
+  // Ids: a control segment is its token, text is encoded with AddedTokens::kNone, so it can never become one.
+  // Errors: kUnsupported when the tokenizer lacks a control token, naming it.
+  std::vector<int32_t> Encode(const Tokenizer& tokenizer) const;
+
+ private:
+  std::vector<Segment> segments_;
+};
+
+}  // namespace senko::text

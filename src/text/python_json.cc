@@ -1,0 +1,147 @@
+#include "text/python_json.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace senko::text {
+namespace {
+
+constexpr int kMaxDepth = 128;  // bounds the recursion of Write
+
+// repr() of a Python float: the shortest digits that read back, plain for exponents in [-4, 16).
+std::string PythonFloat(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
+  char buffer[40];
+  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific).ptr;
+  const std::string_view all(buffer, static_cast<size_t>(end - buffer));
+  const size_t e = all.find('e');
+  const std::string_view sign = all[0] == '-' ? "-" : "";
+  std::string digits;
+  for (const char c : all.substr(sign.size(), e - sign.size())) {
+    if (c != '.') digits.push_back(c);
+  }
+  const std::string_view exponent_text = all.substr(all[e + 1] == '+' ? e + 2 : e + 1);
+  int exponent = 0;
+  std::from_chars(exponent_text.data(), exponent_text.data() + exponent_text.size(), exponent);
+
+  std::string out(sign);
+  if (exponent < -4 || exponent >= 16) {
+    out += digits[0];
+    if (digits.size() > 1) out.append(".").append(digits, 1);
+    out += exponent < 0 ? "e-" : "e+";
+    const int magnitude = std::abs(exponent);
+    if (magnitude < 10) out += '0';
+    return out += std::to_string(magnitude);
+  }
+  if (exponent < 0) return out.append("0.").append(static_cast<size_t>(-exponent - 1), '0').append(digits);
+  const size_t whole = static_cast<size_t>(exponent) + 1;
+  if (digits.size() <= whole) return out.append(digits).append(whole - digits.size(), '0').append(".0");
+  return out.append(digits, 0, whole).append(".").append(digits, whole);
+}
+
+void Write(const Json& value, int depth, std::string* out) {
+  if (depth > kMaxDepth) {
+    throw Error(ErrorCode::kInvalidArgument, "JSON nested deeper than " + std::to_string(kMaxDepth));
+  }
+  switch (value.type()) {
+    case Json::value_t::string:
+      out->append(PythonJsonString(value.get_ref<const std::string&>()));
+      return;
+    case Json::value_t::number_float:
+      out->append(PythonFloat(value.get<double>()));
+      return;
+    case Json::value_t::array: {
+      out->push_back('[');
+      bool first = true;
+      for (const Json& item : value) {
+        if (!first) out->append(", ");
+        first = false;
+        Write(item, depth + 1, out);
+      }
+      out->push_back(']');
+      return;
+    }
+    case Json::value_t::object: {
+      out->push_back('{');
+      bool first = true;
+      for (const auto& [key, item] : value.items()) {
+        if (!first) out->append(", ");
+        first = false;
+        out->append(PythonJsonString(key)).append(": ");
+        Write(item, depth + 1, out);
+      }
+      out->push_back('}');
+      return;
+    }
+    default:
+      out->append(value.dump());  // null, booleans and integers are written alike everywhere
+  }
+}
+
+class DepthGuard : public nlohmann::json_sax<Json> {
+ public:
+  explicit DepthGuard(int max_depth) : max_depth_(max_depth) {}
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return false; }
+  bool key(string_t&) override { return true; }
+  bool start_object(std::size_t) override { return ++depth_ <= max_depth_; }
+  bool end_object() override { return --depth_ >= 0; }
+  bool start_array(std::size_t) override { return ++depth_ <= max_depth_; }
+  bool end_array() override { return --depth_ >= 0; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  int max_depth_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+void AppendEscaped(std::string_view text, std::string* out) {
+  for (const char c : text) {
+    switch (c) {
+      case '"': out->append("\\\""); break;
+      case '\\': out->append("\\\\"); break;
+      case '\n': out->append("\\n"); break;
+      case '\r': out->append("\\r"); break;
+      case '\t': out->append("\\t"); break;
+      case '\b': out->append("\\b"); break;
+      case '\f': out->append("\\f"); break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out->append("\\u00").push_back("01"[c >> 4]);
+          out->push_back("0123456789abcdef"[c & 15]);
+        } else {
+          out->push_back(c);
+        }
+    }
+  }
+}
+
+std::string PythonJsonString(std::string_view text) {
+  std::string out(1, '"');
+  AppendEscaped(text, &out);
+  out.push_back('"');
+  return out;
+}
+
+std::string PythonJson(const Json& value) {
+  std::string out;
+  Write(value, 0, &out);
+  return out;
+}
+
+bool IsJson(std::string_view text, int max_depth) {
+  DepthGuard guard(max_depth);
+  return Json::sax_parse(text.begin(), text.end(), &guard);
+}
+
+}  // namespace senko::text
