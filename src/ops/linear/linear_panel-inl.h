@@ -100,7 +100,7 @@ HWY_INLINE void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, 
   }
   const bool last = k0 + count == p.weight.in;
   for (int r = 0; r < kRows; ++r) {
-    float* y = p.y[row + r] + n;
+    float* y = p.y[row + r] + (n - p.y_first);
     for (int j = 0; j < outs; ++j) {
       const float total = (k0 == 0 ? 0.0f : y[j]) + sums[r][j];
       y[j] = last && p.round_bf16 ? numerics::RoundToBf16(total) : total;

@@ -4,12 +4,10 @@
 #include "base/check.h"
 #include "numerics/bf16.h"
 #include "numerics/quantise.h"
-#include "ops/linear/linear.h"
+#include "ops/linear/weight_at.h"
 
 namespace senko::ops {
-namespace {
 
-// Element (n, k) of a stored weight.
 float WeightAt(const WeightView& w, int64_t n, int64_t k) {
   switch (w.format) {
     case WeightFormat::kFp8: {
@@ -34,8 +32,6 @@ float WeightAt(const WeightView& w, int64_t n, int64_t k) {
   }
   SENKO_CHECK(false);
 }
-
-}  // namespace
 
 WeightView WeightView::Rows(int64_t begin, int64_t count) const {
   SENKO_CHECK(begin >= 0 && count >= 0 && begin + count <= out);

@@ -19,7 +19,7 @@ constexpr int64_t PackedIndex(int64_t k) {
   return k / kFp4BlockCols * kFp4BlockCols + k % 32 * 16 + (group % 4 * 4 + group / 4);
 }
 
-// Outputs [begin, end) of `weight` for `rows` rows: y[r][n], n in [begin, end), from x[r] (packed where needed).
+// Outputs [begin, end) of `weight` for `rows` rows from x[r] (packed where needed): output n goes to y[r][n - y_first].
 struct LinearSpan {
   int64_t rows = 0;
   const float* const* x = nullptr;
@@ -27,6 +27,7 @@ struct LinearSpan {
   int64_t begin = 0;
   int64_t end = 0;
   float* const* y = nullptr;
+  int64_t y_first = 0;
   bool round_bf16 = false;
 };
 void RunSpan(const LinearSpan& span);
