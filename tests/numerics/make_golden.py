@@ -2,10 +2,15 @@
 """Writes golden.json beside itself: what ml_dtypes and numpy make of the number formats and quantisers of model.md 3.0.
 
 Nothing here is derived from Senko's code except the inputs: the block generator repeats src/numerics/test_blocks.h, so
-that the file needs to hold hashes only. Needs numpy and ml_dtypes (PyPI).   Usage: python3 make_golden.py
+that the file needs to hold hashes only. Needs numpy and ml_dtypes (PyPI).
+
+  make_golden.py           writes the file
+  make_golden.py --check   compares instead; exit code 1 names the parts that differ
 """
+import argparse
 import json
 import pathlib
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -153,6 +158,9 @@ def values(dtype, count):
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true", help="compare with the committed file")
+    args = parser.parse_args()
     golden = {
         "made_by": f"tests/numerics/make_golden.py with ml_dtypes {ml_dtypes.__version__}, numpy {np.__version__}",
         "e4m3": {"values": values(ml_dtypes.float8_e4m3fn, 256), "first_bits": first_bits(e4m3, 0x7E)},
@@ -161,8 +169,13 @@ def main():
         "bf16": {"hash": bf16_hash()},
         "blocks": {"seed": SEED, "count": BLOCKS, "kinds": [block_hashes(k) for k in range(len(KINDS))]},
     }
+    path = pathlib.Path(__file__).with_name("golden.json")
+    if args.check:
+        stored = json.loads(path.read_text())
+        wrong = [key for key in golden if key != "made_by" and golden[key] != stored.get(key)]
+        sys.exit(f"{path}: differs in {', '.join(wrong)}" if wrong else 0)
     text = json.dumps(golden, indent=None, separators=(",", ":")).replace('],"', '],\n"').replace('},"', '},\n"')
-    pathlib.Path(__file__).with_name("golden.json").write_text(text + "\n")
+    path.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,307 @@
+#!/usr/bin/env bash
+# Everything about Senko from a bare Debian 12 or Ubuntu 24.04 machine. `./senko.sh help` lists the commands.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+caller_dir=$OLDPWD
+
+# ---- what the machine needs ------------------------------------------------------------------------------------------
+build_packages=(build-essential cmake ninja-build ccache pkg-config
+                nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+                libhwy-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
+test_packages=(clang python3 python3-venv)
+lint_packages=(clang clang-format clang-tidy)
+
+usage() {
+  cat <<'EOF'
+Usage: ./senko.sh COMMAND [ARGUMENTS]
+
+  generate "text"        build if needed and let the small bundled model go on from "text"
+  generate --model DIR --prompt "text" ...   the same with a checkpoint; arguments are those of `senko generate`
+  build [PRESET]         configure and build a preset of CMakePresets.json (release)
+  test [--all]           the tests that CI runs; --all adds ThreadSanitizer, long tests and long fuzzing
+  bench [ARGUMENTS]      build and run `senko bench`
+  lint                   clang-format and clang-tidy over src/
+  senko ARGUMENTS        build and run the program with these arguments
+  serve                  not there yet
+
+Missing packages are installed with apt (through sudo when not root), after saying which.
+EOF
+}
+
+say() { printf '\n== %s\n' "$*" >&2; }
+fail() { printf 'senko.sh: %s\n' "$*" >&2; exit 2; }
+
+# install PACKAGE...: installs with apt what dpkg does not know as installed; touches nothing when all is there.
+install() {
+  local package missing=()
+  if ! command -v dpkg-query >/dev/null; then
+    say "not a Debian-like machine: make sure that it has the counterparts of: $*"
+    return
+  fi
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  local as_root=()
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || fail "these packages are missing and there is no sudo; install them as root: ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing packages: ${missing[*]}"
+  "${as_root[@]}" apt-get update -q
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+# clang's sanitizer and fuzzer runtimes are a package named after its version.
+install_clang_runtime() {
+  local version
+  version=$(clang++ -dumpversion) || return 0
+  install "libclang-rt-${version%%.*}-dev"
+}
+
+jobs_here() { nproc; }
+
+# ---- building and running --------------------------------------------------------------------------------------------
+build_program() {
+  install "${build_packages[@]}"
+  [[ -f build/release/build.ninja ]] || { say "configuring build/release"; cmake --preset release; }
+  # Quiet when nothing is to be done, so that a run prints only the program's own words.
+  if ! cmake --build build/release --target senko bundled_model -- -n | grep -q 'no work to do'; then
+    say "building build/release"
+    cmake --build build/release --target senko bundled_model >&2
+  fi
+}
+
+# Runs the program from the caller's folder, so that relative paths mean what they say.
+run_program() {
+  local program=$PWD/build/release/bin/senko
+  cd "$caller_dir"
+  exec "$program" "$@"
+}
+
+command_build() {
+  local preset=${1:-release}
+  install "${build_packages[@]}"
+  [[ $preset != fuzz ]] || { install clang; install_clang_runtime; }
+  [[ $preset != cuda ]] || find_nvcc || fail "preset cuda: no nvcc here; install the CUDA toolkit 13"
+  cmake --preset "$preset"
+  cmake --build --preset "$preset"
+}
+
+command_generate() {
+  build_program
+  if (($# > 0)) && [[ $1 != -* ]]; then
+    local prompt=$1
+    shift
+    set -- --prompt "$prompt" "$@"
+  fi
+  run_program generate "$@"
+}
+
+command_lint() {
+  install "${build_packages[@]}" "${lint_packages[@]}"
+  cmake --preset release
+  cmake --build --preset release --target senko >/dev/null # generated headers
+  local formatted=0 tidy=0
+  git ls-files 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' | xargs clang-format --dry-run --Werror || formatted=1
+  git ls-files 'src/*.cc' | xargs -P "$(jobs_here)" -n 4 clang-tidy --quiet -p build/release || tidy=1
+  ((formatted == 0)) || say "clang-format: run it with -i on the files above"
+  ((tidy == 0)) || say "clang-tidy: see the findings above"
+  return $((formatted | tidy))
+}
+
+find_nvcc() {
+  [[ ! -x /usr/local/cuda/bin/nvcc ]] || PATH=$PATH:/usr/local/cuda/bin
+  command -v nvcc >/dev/null
+}
+
+# ---- tests -----------------------------------------------------------------------------------------------------------
+logs=build/test-logs
+table=() failures=0 skips=0 passes=0
+
+# stage NAME FUNCTION [ARGUMENTS]: runs it in a subshell that stops at the first failing command, shows and keeps its
+# output, and notes the result. Exit code 77 is a skip; what it wrote to fd 3 goes in the table.
+stage() {
+  local name=$1 log=$logs/$1.log start=$SECONDS result code
+  shift
+  say "$name"
+  set +e
+  (set -e; "$@") 3>"$log.note" 2>&1 </dev/null | tee "$log"
+  code=${PIPESTATUS[0]}
+  set -e
+  case $code in
+    0) result=passed; passes=$((passes + 1)) ;;
+    77) result=skipped; skips=$((skips + 1)) ;;
+    *) result=FAILED; failures=$((failures + 1)) ;;
+  esac
+  table+=("$(printf '%-18s %-8s %5d s  %s' "$name" "$result" $((SECONDS - start)) "$(paste -sd ';' "$log.note")")")
+}
+note() { printf '%s\n' "$*" >&3; }
+skip() { note "$*"; exit 77; }
+passed() { [[ " ${table[*]} " =~ \ $1\ +passed\  ]]; }
+
+stage_packages() {
+  install "${build_packages[@]}" "${test_packages[@]}"
+  install_clang_runtime
+  g++ --version | head -n 1
+  cmake --version | head -n 1
+}
+
+# The tests' own build folders, so that warnings as errors do not disturb what `build` made.
+stage_build() { # PRESET [CMAKE ARGUMENTS]
+  local preset=$1
+  shift
+  cmake --preset "$preset" -B "build/test/$preset" -DSENKO_WERROR=ON "$@"
+  cmake --build "build/test/$preset"
+}
+
+stage_ctest() { # PRESET [CTEST ARGUMENTS]
+  local preset=$1 report
+  shift
+  report=$(mktemp)
+  ctest --test-dir "build/test/$preset" --output-on-failure -j "$(jobs_here)" --no-tests=error "$@" | tee "$report"
+  note "$(grep -m 1 'tests passed' "$report")"
+  local skipped
+  skipped=$(grep '(Skipped)' "$report" | sed 's/.* - //; s/ (Skipped)//' | sort -u | paste -sd ' ' || true)
+  rm -f "$report"
+  [[ -z $skipped ]] || note "skipped: $skipped"
+}
+
+# The way a newcomer goes: the bundled model, a few words, twice the same.
+stage_quickstart() {
+  local senko=build/test/release/bin/senko first second
+  cmake --build build/test/release --target senko bundled_model
+  first=$("$senko" generate --prompt "Hello" --max-tokens 16 --seed 7)
+  second=$("$senko" generate --prompt "Hello" --max-tokens 16 --seed 7)
+  printf '%s\n' "$first"
+  [[ $first == "$second" ]]
+}
+
+# Benchmarks are only checked to run: every case once.
+stage_bench_smoke() {
+  local bench count=0
+  for bench in build/test/release/bin/*_bench; do
+    [[ -x $bench ]] || continue
+    "$bench" --benchmark_min_time=0.001 >/dev/null
+    count=$((count + 1))
+  done
+  note "$count programs"
+}
+
+stage_fuzz_build() {
+  command -v clang++ >/dev/null || skip "no clang"
+  cmake --preset fuzz -B build/test/fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo
+  cmake --build build/test/fuzz
+}
+
+fuzz_one() { # PROGRAM SECONDS
+  local name seeds=()
+  name=$(basename "$1")
+  mkdir -p "build/fuzz-corpus/$name"
+  [[ ! -d tests/fuzz/$name ]] || seeds=("tests/fuzz/$name")
+  if ! "$1" -max_total_time="$2" -timeout=20 -rss_limit_mb=3072 -print_final_stats=1 \
+    -artifact_prefix="build/fuzz-corpus/$name-" "build/fuzz-corpus/$name" "${seeds[@]}" \
+    >"$logs/$name.log" 2>&1; then
+    tail -n 40 "$logs/$name.log"
+    echo "$name: FAILED; the input is build/fuzz-corpus/$name-*"
+    return 1
+  fi
+  echo "$name: $(awk '/number_of_executed_units/ {print $2}' "$logs/$name.log") inputs in $2 s"
+}
+
+stage_fuzz() { # SECONDS
+  local seconds=$1 program pids=() bad=0 pid programs=(build/test/fuzz/bin/*_fuzz)
+  [[ -x ${programs[0]} ]] || { echo "no fuzz target was built"; return 1; }
+  for program in "${programs[@]}"; do
+    while (($(jobs -rp | wc -l) >= $(jobs_here))); do sleep 0.5; done
+    fuzz_one "$program" "$seconds" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || bad=1; done
+  note "${#programs[@]} targets, $seconds s each"
+  return "$bad"
+}
+
+# Python packages that cannot be had are named; the tests that need them skip themselves by name.
+stage_python_packages() {
+  command -v python3 >/dev/null || skip "no python3"
+  local requirement missing=() venv=build/test/venv
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  while read -r requirement; do
+    [[ -n $requirement && $requirement != \#* ]] || continue
+    "$venv/bin/pip" install -q --disable-pip-version-check "$requirement" || missing+=("$requirement")
+  done <tests/requirements.txt
+  ((${#missing[@]} == 0)) || note "cannot be had: ${missing[*]}"
+  # The released tokenizer, for the C++ tests too.
+  "$venv/bin/python" tests/text/make_v41_tokenizer.py || note "no released tokenizer"
+}
+
+stage_python_tests() {
+  local python=build/test/venv/bin/python report=$logs/pytest-report.log
+  "$python" -c 'import pytest' || skip "no pytest"
+  if "$python" -c 'import ml_dtypes'; then
+    "$python" tests/numerics/make_golden.py --check
+  fi
+  "$python" -m pytest tests -q -rs -p no:cacheprovider --senko build/test/release/bin/senko | tee "$report"
+  note "$(grep -E '(passed|failed|skipped).* in ' "$report" | tail -n 1 | tr -d '=')"
+}
+
+# Without a GPU this proves that the device code compiles; the tests then report themselves as skipped.
+stage_cuda() {
+  find_nvcc || skip "no nvcc"
+  cmake --preset cuda -B build/test/cuda -DSENKO_WERROR=ON -DSENKO_BENCH=OFF
+  local targets
+  targets=$(ctest --test-dir build/test/cuda -N -L gpu | sed -n 's/^ *Test *#[0-9]*: //p')
+  [[ -n $targets ]] || { echo "no test carries the label gpu"; return 1; }
+  # shellcheck disable=SC2086
+  cmake --build build/test/cuda --target $targets
+  stage_ctest cuda -L gpu
+}
+
+command_test() {
+  local all=0 begin=$SECONDS
+  case ${1:-} in
+    '') ;;
+    --all) all=1 ;;
+    *) fail "test takes nothing or --all, not '$1'" ;;
+  esac
+  mkdir -p "$logs"
+  local ordinary=(-LE long) fuzz_seconds=20
+  ((all == 0)) || { ordinary=(); fuzz_seconds=600; }
+
+  stage packages stage_packages
+  stage python-packages stage_python_packages
+  stage build stage_build release
+  if passed build; then
+    stage tests stage_ctest release "${ordinary[@]}"
+    stage quickstart stage_quickstart
+    stage benchmarks-run stage_bench_smoke
+    stage python-tests stage_python_tests
+  fi
+  stage asan-build stage_build asan
+  ! passed asan-build || stage asan-tests stage_ctest asan "${ordinary[@]}"
+  if ((all)); then
+    stage tsan-build stage_build tsan
+    ! passed tsan-build || stage tsan-tests stage_ctest tsan "${ordinary[@]}"
+  fi
+  stage fuzz-build stage_fuzz_build
+  ! passed fuzz-build || stage fuzz stage_fuzz "$fuzz_seconds"
+  stage cuda stage_cuda
+
+  say "summary ($((SECONDS - begin)) s on $(jobs_here) CPUs; logs in $logs)"
+  printf '%s\n' "${table[@]}"
+  printf 'stages: %d passed, %d failed, %d skipped\n' "$passes" "$failures" "$skips"
+  ((failures == 0))
+}
+
+case ${1:-help} in
+  generate) shift; command_generate "$@" ;;
+  build) shift; command_build "$@" ;;
+  test) shift; command_test "$@" ;;
+  bench) shift; build_program; run_program bench "$@" ;;
+  lint) command_lint ;;
+  senko) shift; build_program; run_program "$@" ;;
+  serve) fail "serving comes with the server room, which does not exist yet; try: ./senko.sh generate \"Hello\"" ;;
+  help | -h | --help) usage ;;
+  *) usage >&2; fail "unknown command '$1'" ;;
+esac

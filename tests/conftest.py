@@ -1,0 +1,22 @@
+"""Options and fixtures of the Python tests."""
+import pathlib
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--senko", help="path of the senko program; tests that run it are skipped without")
+
+
+@pytest.fixture(scope="session")
+def senko(request):
+    """Path of the senko program."""
+    program = request.config.getoption("--senko")
+    if program is None:
+        pytest.skip("no --senko")
+    return pathlib.Path(program).resolve()
+
+
+def pytest_sessionfinish(session, exitstatus):
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED  # a run without tests proves nothing
