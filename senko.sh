@@ -6,8 +6,9 @@ caller_dir=$OLDPWD
 
 # ---- what the machine needs ------------------------------------------------------------------------------------------
 build_packages=(build-essential cmake ninja-build ccache pkg-config
-                nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
-                libhwy-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
+                nlohmann-json3-dev libfmt-dev libcli11-dev libpcre2-dev libutf8proc-dev
+                libhwy-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev
+                librapidcheck-dev)
 test_packages=(clang python3 python3-venv)
 lint_packages=(clang clang-format clang-tidy)
 
@@ -179,13 +180,15 @@ stage_quickstart() {
 
 # Benchmarks are only checked to run: every case once.
 stage_bench_smoke() {
-  local bench count=0
+  local bench count=0 senko=build/test/release/bin/senko
   for bench in build/test/release/bin/*_bench; do
     [[ -x $bench ]] || continue
     "$bench" --benchmark_min_time=0.001 >/dev/null
     count=$((count + 1))
   done
-  note "$count programs"
+  "$senko" bench decode --prompt-tokens 16 --decode-tokens 4 --repeats 1
+  "$senko" bench prefill --prompt-tokens 16 --repeats 1
+  note "$count operator programs, decode, prefill"
 }
 
 stage_fuzz_build() {
@@ -246,6 +249,24 @@ stage_python_tests() {
   note "$(grep -E '(passed|failed|skipped).* in ' "$report" | tail -n 1 | tr -d '=')"
 }
 
+# Against implementations of others: transformers' logits (stored), the tokenizers package, the chat encoder.
+stage_golden() {
+  local python=build/test/venv/bin/python senko=build/test/release/bin/senko
+  "$python" -c 'import numpy' || skip "no numpy"
+  "$python" tests/golden/compare.py --senko "$senko"
+  "$python" tests/golden/compare_layers.py --senko "$senko"
+}
+stage_tokenizer() {
+  local python=build/test/venv/bin/python
+  "$python" -c 'import tokenizers' || skip "no package tokenizers"
+  "$python" tests/text/compare_tokenizer.py --tool build/test/release/bin/text_tool
+}
+stage_chat() {
+  local python=build/test/venv/bin/python
+  "$python" -c 'import deepseek_recipe' || skip "no package deepseek-recipe"
+  "$python" tests/text/compare_chat.py --tool build/test/release/bin/text_tool
+}
+
 # Without a GPU this proves that the device code compiles; the tests then report themselves as skipped.
 stage_cuda() {
   find_nvcc || skip "no nvcc"
@@ -277,6 +298,9 @@ command_test() {
     stage quickstart stage_quickstart
     stage benchmarks-run stage_bench_smoke
     stage python-tests stage_python_tests
+    stage golden stage_golden
+    stage tokenizer stage_tokenizer
+    stage chat stage_chat
   fi
   stage asan-build stage_build asan
   ! passed asan-build || stage asan-tests stage_ctest asan "${ordinary[@]}"
