@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "numerics/packed_rows.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/stages.h"
 
@@ -27,7 +28,7 @@ float* ThreadTile(int64_t dim) {
 void AttendWholeRow(const AttentionParams& p, int64_t row, const Stages& stages) {
   const RowWork work = ThreadRowScratch().Prepare(p, row);
   float* tile = ThreadTile(p.dim);
-  stages.pack(work, 0, p.heads);
+  stages.rotate(work, 0, p.heads);
   stages.score(work, 0, work.panels(), tile);
   stages.weigh(work, 0, p.heads);
   stages.mix(work, 0, p.dim, tile);
@@ -36,7 +37,7 @@ void AttendWholeRow(const AttentionParams& p, int64_t row, const Stages& stages)
 // Decode: one row over all threads, a barrier between stages.
 void AttendSharedRow(const AttentionParams& p, int64_t row, const Stages& stages, ThreadPool& pool) {
   const RowWork work = ThreadRowScratch().Prepare(p, row);
-  pool.ParallelFor(p.heads, kHeadPadding, [&](int64_t begin, int64_t end, int) { stages.pack(work, begin, end); });
+  stages.rotate(work, 0, p.heads);  // a microsecond: less than waking the threads
   pool.ParallelFor(work.panels(), 1,
                    [&](int64_t begin, int64_t end, int) { stages.score(work, begin, end, ThreadTile(p.dim)); });
   pool.ParallelFor(p.heads, 4, [&](int64_t begin, int64_t end, int) { stages.weigh(work, begin, end); });
@@ -54,16 +55,15 @@ RowWork RowScratch::Prepare(const AttentionParams& p, int64_t row) {
   work.p = &p;
   work.row = row;
   work.keys = FindKeyRows(p, row);
-  work.window_columns = numerics::RoundUp(work.keys.num_window, kPanelKeys);
-  work.columns = work.window_columns + numerics::RoundUp(work.keys.num_selected, kPanelKeys);
-  const int64_t heads = numerics::RoundUp(p.heads, kHeadPadding);
-  work.q = Grow(q, heads * p.dim);
-  work.scores = Grow(scores, heads * work.columns);
-  work.denominators = Grow(denominators, heads);
+  work.window_columns = numerics::RoundUp(work.keys.num_window, kPanel);
+  work.columns = work.window_columns + numerics::RoundUp(work.keys.num_selected, kPanel);
+  work.rotated = Grow(rotated, p.heads * p.rope_dim);
+  work.scores = Grow(scores, p.heads * work.columns);
+  work.denominators = Grow(denominators, p.heads);
   return work;
 }
 
-float* TileScratch::Prepare(int64_t dim) { return Grow(tile, std::max(kPanelKeys, kKeyBlock) * dim); }
+float* TileScratch::Prepare(int64_t dim) { return Grow(tile, std::max(dim, kKeyBlock) * kPanel); }
 
 void AttentionCpu(const AttentionParams& p, ThreadPool& pool) {
   SENKO_CHECK(p.dim > 0 && p.dim % 32 == 0 && p.rope_dim % 2 == 0 && p.rope_dim <= p.dim);

@@ -7,6 +7,7 @@
 #include "numerics/bf16.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_test_world.h"
+#include "ops/each_target.h"
 
 namespace senko::ops {
 namespace {
@@ -60,11 +61,13 @@ TEST(Attention, FloatModeIsWithinTheBoundOfTheReference) {
       spec.poison = poison;
       World world(spec);
       const auto expected = world.Run(AttentionReference);
-      const auto got = world.Run(AttentionCpu);
-      for (size_t i = 0; i < got.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(expected[i]));
-        ASSERT_NEAR(got[i], expected[i], kFloatBound) << "heads " << shape.heads << " dim " << shape.dim << " at " << i;
-      }
+      ForEachTarget([&] {
+        const auto got = world.Run(AttentionCpu);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_TRUE(std::isfinite(expected[i]));
+          ASSERT_NEAR(got[i], expected[i], kFloatBound) << "heads " << shape.heads << " dim " << shape.dim << " " << i;
+        }
+      });
     }
   }
 }
@@ -147,6 +150,18 @@ TEST(Attention, ReferenceIsTheFormula) {
       }
     }
   }
+}
+
+// Every output is one chain of fused multiply-adds and every reduction the canonical tree, so the vector width is not
+// seen either.
+TEST(Attention, Avx2AndAvx512GiveTheSameBits) {
+  World world(MixedBatch({12, 128, 64, 130, 33}, true, 70));
+  std::vector<std::vector<float>> results;
+  ForEachTarget([&] {
+    const int64_t target = hwy::SupportedTargets();
+    if ((target & (HWY_AVX2 | HWY_AVX3)) != 0) results.push_back(world.Run(AttentionCpu));
+  });
+  for (const auto& result : results) ASSERT_TRUE(SameBits(results[0], result));
 }
 
 TEST(Attention, ARowsBitsDependOnNeitherBatchNorThreads) {

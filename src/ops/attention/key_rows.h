@@ -7,6 +7,9 @@
 
 namespace senko::ops {
 
+// Keys of a score panel, and channels of a value panel.
+inline constexpr int64_t kPanel = 32;
+
 struct KeyRows {
   const SequenceKv* sequence;
   int64_t window_begin;

@@ -7,23 +7,33 @@
 #define SENKO_OPS_ATTENTION_KEY_TILES_INL_H_
 #endif
 
+#include <cstdint>
+#include <cstring>
+
+#include "numerics/e4m3.h"
 #include "numerics/simd/lanes-inl.h"
+#include "numerics/ue8m0.h"
+#include "ops/attention/key_rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace senko::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace v = numerics::HWY_NAMESPACE;
 
-inline constexpr int64_t kPanel = 32;  // keys of a score panel, and channels of a value panel
-
 using NativeU8 = hn::Rebind<uint8_t, v::NativeF32>;
+#if HWY_TARGET != HWY_SCALAR
+using Bytes = hn::Full128<uint8_t>;
 using NativeI16 = hn::Rebind<int16_t, v::NativeF32>;
 using NativeU16 = hn::Rebind<uint16_t, v::NativeF32>;
 using NativeF16 = hn::Rebind<hwy::float16_t, v::NativeF32>;
+#endif
 
 // Sixteen e4m3 codes. Shifted into a half's fields a code is its value times 2^-8, subnormals included.
 HWY_INLINE v::F32x16 E4m3Values16(const uint8_t* codes) {
   v::F32x16 r;
+#if HWY_TARGET == HWY_SCALAR
+  for (size_t i = 0; i < 16; ++i) r.part[i] = hn::Set(v::NativeF32(), numerics::E4m3ToFloat(codes[i]));
+#else
   const NativeI16 i16;
   for (size_t i = 0; i < v::kParts; ++i) {
     const auto wide = hn::PromoteTo(NativeU16(), hn::LoadU(NativeU8(), codes + i * v::kNativeLanes));
@@ -35,6 +45,7 @@ HWY_INLINE v::F32x16 E4m3Values16(const uint8_t* codes) {
     const auto value = hn::PromoteTo(v::NativeF32(), hn::BitCast(NativeF16(), bits));
     r.part[i] = hn::Mul(value, hn::Set(v::NativeF32(), 256.0f));
   }
+#endif
   return r;
 }
 
@@ -52,32 +63,38 @@ HWY_INLINE v::F32x16 Ue8m0Values16(const uint8_t* codes) {
   return r;
 }
 
-// Sixteen e2m1 codes 0..15, one a byte.
-HWY_INLINE v::F32x16 E2m1Values16(const uint8_t* codes) {
+// Sixteen 32-bit lanes.
+struct Words16 {
+  hn::Vec<v::NativeU32> part[v::kParts];
+};
+
+// The e2m1 code in the low four bits of each lane; the other bits are ignored.
+HWY_INLINE v::F32x16 E2m1Values16(Words16 codes) {
   v::F32x16 r;
   const v::NativeF32 f32;
-  const v::NativeU32 u32;
 #if HWY_TARGET == HWY_AVX3
   alignas(64) static constexpr float kTable[16] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6};
-  const auto code = hn::PromoteTo(u32, hn::LoadU(NativeU8(), codes));
-  r.part[0] = hn::TableLookupLanes(hn::Load(f32, kTable), hn::IndicesFromVec(f32, code));
+  r.part[0].raw = _mm512_permutexvar_ps(codes.part[0].raw, hn::Load(f32, kTable).raw);
 #else
+  const v::NativeU32 u32;
   for (size_t i = 0; i < v::kParts; ++i) {
-    const auto code = hn::PromoteTo(u32, hn::LoadU(NativeU8(), codes + i * v::kNativeLanes));
-    const auto magnitude = hn::And(code, hn::Set(u32, 7u));
-    const auto sign = hn::ShiftLeft<28>(hn::And(code, hn::Set(u32, 8u)));
-    const auto normal = hn::Add(hn::ShiftLeft<22>(magnitude), hn::Set(u32, 126u << 23));
-    const auto half = hn::And(hn::Sub(hn::Zero(u32), magnitude), hn::Set(u32, 0x3F000000u));  // 0 -> 0, 1 -> 0.5
-    const auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(u32, 2u)), half, normal);
-    r.part[i] = hn::BitCast(f32, hn::Or(bits, sign));
+    const auto sign = hn::And(hn::ShiftLeft<28>(codes.part[i]), hn::Set(u32, 0x80000000u));
+#if HWY_TARGET == HWY_AVX2
+    alignas(32) static constexpr float kTable[8] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+    hn::Vec<v::NativeF32> magnitude;
+    magnitude.raw = _mm256_permutevar8x32_ps(hn::Load(f32, kTable).raw, codes.part[i].raw);
+    r.part[i] = hn::BitCast(f32, hn::Or(hn::BitCast(u32, magnitude), sign));
+#else
+    const auto code = hn::And(codes.part[i], hn::Set(u32, 7u));
+    const auto normal = hn::Add(hn::ShiftLeft<22>(code), hn::Set(u32, 126u << 23));
+    const auto half = hn::And(hn::Sub(hn::Zero(u32), code), hn::Set(u32, 0x3F000000u));  // 0 -> 0, 1 -> 0.5
+    const auto magnitude = hn::IfThenElse(hn::Lt(code, hn::Set(u32, 2u)), half, normal);
+    r.part[i] = hn::BitCast(f32, hn::Or(magnitude, sign));
+#endif
   }
 #endif
   return r;
 }
-
-#if HWY_TARGET != HWY_SCALAR
-using Bytes = hn::Full128<uint8_t>;
-#endif
 
 // columns[16 c + k] = byte c of row k, for 16 bytes of 16 rows. Each round moves the top bit of the row's number to
 // the bottom of the column's, so four rounds exchange them.
@@ -104,20 +121,26 @@ HWY_INLINE void TransposeBytes16(const uint8_t* const* rows, int64_t offset, uin
 #endif
 }
 
-// codes[32] = the nibbles of 16 bytes, low first.
-HWY_INLINE void UnpackNibbles16(const uint8_t* packed, uint8_t* codes) {
+// words[16 c + k] = 32-bit word c of row k, for 16 bytes of 16 rows.
+HWY_INLINE void TransposeWords16(const uint8_t* const* rows, int64_t offset, uint32_t* words) {
 #if HWY_TARGET == HWY_SCALAR
-  for (int i = 0; i < 16; ++i) {
-    codes[2 * i] = packed[i] & 0xF;
-    codes[2 * i + 1] = packed[i] >> 4;
+  for (int k = 0; k < 16; ++k) {
+    for (int c = 0; c < 4; ++c) std::memcpy(&words[16 * c + k], rows[k] + offset + 4 * c, 4);
   }
 #else
-  const Bytes d;
-  const auto pair = hn::LoadU(d, packed);
-  const auto low = hn::And(pair, hn::Set(d, uint8_t{0xF}));
-  const auto high = hn::ShiftRight<4>(pair);
-  hn::Store(hn::InterleaveLower(d, low, high), d, codes);
-  hn::Store(hn::InterleaveUpper(d, low, high), d, codes + 16);
+  const hn::Full128<uint32_t> d;
+  const hn::Full128<uint64_t> d64;
+  const auto load = [&](int k) HWY_ATTR { return hn::BitCast(d, hn::LoadU(Bytes(), rows[k] + offset)); };
+  const auto store = [&](auto pairs, int at) HWY_ATTR { hn::Store(hn::BitCast(d, pairs), d, words + at); };
+  for (int k = 0; k < 16; k += 4) {
+    const auto a = load(k), b = load(k + 1), c = load(k + 2), e = load(k + 3);
+    const auto ab = hn::BitCast(d64, hn::InterleaveLower(d, a, b)), ce = hn::BitCast(d64, hn::InterleaveLower(d, c, e));
+    store(hn::InterleaveLower(d64, ab, ce), k);
+    store(hn::InterleaveUpper(d64, ab, ce), 16 + k);
+    const auto ab2 = hn::BitCast(d64, hn::InterleaveUpper(d, a, b)), ce2 = hn::BitCast(d64, hn::InterleaveUpper(d, c, e));
+    store(hn::InterleaveLower(d64, ab2, ce2), 32 + k);
+    store(hn::InterleaveUpper(d64, ab2, ce2), 48 + k);
+  }
 #endif
 }
 
@@ -133,40 +156,76 @@ HWY_INLINE void WindowKeysByChannel(const uint8_t* const* rows, int64_t dim, flo
   }
 }
 
-// The same for 16 entries.
+// The same for 16 entries. A 32-bit word holds eight channels of a key, half a scale's block.
 HWY_INLINE void EntryKeysByChannel(const uint8_t* const* rows, int64_t dim, float* out) {
-  HWY_ALIGN uint8_t codes[256], low[256], high[256], scale_codes[256];
-  for (int64_t at = 0; at < dim / 2; at += 16) {  // bytes, two channels each
+  HWY_ALIGN uint8_t scale_codes[256];
+  HWY_ALIGN uint32_t words[64];
+  v::F32x16 scale = v::Zero16();
+  for (int64_t at = 0; at < dim / 2; at += 16) {  // bytes
     if (at % 128 == 0) TransposeBytes16(rows, dim / 2 + at / 8, scale_codes);
-    TransposeBytes16(rows, at, codes);
-    for (int i = 0; i < 256; ++i) {
-      low[i] = codes[i] & 0xF;
-      high[i] = codes[i] >> 4;
-    }
-    for (int64_t c = 0; c < 16; c += 8) {
-      const v::F32x16 scale = E4m3Values16(scale_codes + (at + c) / 8 % 16 * 16);
-      for (int64_t i = c; i < c + 8; ++i) {
-        float* to = out + 2 * (at + i) * kPanel;
-        v::Store16(v::Mul(E2m1Values16(low + 16 * i), scale), to);
-        v::Store16(v::Mul(E2m1Values16(high + 16 * i), scale), to + kPanel);
+    TransposeWords16(rows, at, words);
+    for (int64_t c = 0; c < 4; ++c) {
+      if (c % 2 == 0) scale = E4m3Values16(scale_codes + (at / 8 + c / 2) % 16 * 16);
+      Words16 codes;
+      for (size_t i = 0; i < v::kParts; ++i) {
+        codes.part[i] = hn::Load(v::NativeU32(), words + 16 * c + static_cast<int64_t>(i * v::kNativeLanes));
+      }
+      float* to = out + (2 * at + 8 * c) * kPanel;
+      for (int64_t j = 0; j < 8; ++j) {
+        v::Store16(v::Mul(E2m1Values16(codes), scale), to + j * kPanel);
+        for (size_t i = 0; i < v::kParts; ++i) codes.part[i] = hn::ShiftRight<4>(codes.part[i]);
       }
     }
   }
 }
 
-// Value panels: out[c] = channel d + c of one window row, 32 of them; d is a multiple of 32.
-HWY_INLINE void WindowValues32(const uint8_t* row, int64_t d, float scale, float* out) {
-  const v::F32x16 s = v::Set16(scale);
-  v::Store16(v::Mul(E4m3Values16(row + d), s), out);
-  v::Store16(v::Mul(E4m3Values16(row + d + 16), s), out + 16);
+// Sixteen channels of an entry from their eight bytes.
+HWY_INLINE v::F32x16 EntryValues16(const uint8_t* packed, float scale) {
+  alignas(64) static constexpr uint32_t kShifts[16] = {0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
+  const v::NativeU32 u32;
+  uint32_t low, high;
+  std::memcpy(&low, packed, 4);
+  std::memcpy(&high, packed + 4, 4);
+  Words16 codes;
+  for (size_t i = 0; i < v::kParts; ++i) {
+    const size_t lane = i * v::kNativeLanes;
+    auto word = hn::Set(u32, lane < 8 ? low : high);
+#if HWY_TARGET == HWY_AVX3
+    word.raw = _mm512_mask_set1_epi32(word.raw, 0xFF00, static_cast<int>(high));
+#endif
+    codes.part[i] = hn::Shr(word, hn::Load(u32, kShifts + lane));
+  }
+  return v::Mul(E2m1Values16(codes), v::Set16(scale));
 }
 
-// The same of one entry, with the scales of its two blocks.
-HWY_INLINE void EntryValues32(const uint8_t* row, int64_t d, float scale0, float scale1, float* out) {
-  HWY_ALIGN uint8_t codes[32];
-  UnpackNibbles16(row + d / 2, codes);
-  v::Store16(v::Mul(E2m1Values16(codes), v::Set16(scale0)), out);
-  v::Store16(v::Mul(E2m1Values16(codes + 16), v::Set16(scale1)), out + 16);
+// Value panels: channels d .. d + 31 of `count` window rows, out[k * kPanel + c]. d is a multiple of 32.
+HWY_INLINE void WindowValues(const uint8_t* const* rows, int64_t count, int64_t dim, int64_t d, float* out) {
+  for (int64_t k = 0; k < count; ++k, out += kPanel) {
+    const uint8_t* row = rows[k];
+    const v::F32x16 scale = v::Set16(numerics::Ue8m0ToFloat(row[dim + d / 32]));
+    v::Store16(v::Mul(E4m3Values16(row + d), scale), out);
+    v::Store16(v::Mul(E4m3Values16(row + d + 16), scale), out + 16);
+  }
+}
+
+// The same of entries. e4m3 gives the value of a scale's code (FillE4m3Table).
+HWY_INLINE void EntryValues(const uint8_t* const* rows, int64_t count, int64_t dim, int64_t d, const float* e4m3,
+                            float* out) {
+  for (int64_t k = 0; k < count; ++k, out += kPanel) {
+    const uint8_t* row = rows[k];
+    const uint8_t* scales = row + dim / 2 + d / 16;
+    v::Store16(EntryValues16(row + d / 2, e4m3[scales[0]]), out);
+    v::Store16(EntryValues16(row + d / 2 + 8, e4m3[scales[1]]), out + 16);
+  }
+}
+
+// table[256]: every e4m3 code's value.
+HWY_INLINE void FillE4m3Table(float* table) {
+  HWY_ALIGN uint8_t codes[16];
+  for (int i = 0; i < 256; i += 16) {
+    for (int j = 0; j < 16; ++j) codes[j] = static_cast<uint8_t>(i + j);
+    v::Store16(E4m3Values16(codes), table + i);
+  }
 }
 
 }  // namespace senko::ops::HWY_NAMESPACE

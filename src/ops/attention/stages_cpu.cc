@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "numerics/e4m3.h"
-#include "numerics/ue8m0.h"
 #include "ops/attention/stages.h"
 #include "ops/norm/norm.h"
 
@@ -22,27 +20,18 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-int64_t PaddedHeads(int64_t heads) { return numerics::RoundUp(heads, kHeadPadding); }
-
-void Pack(const RowWork& w, int64_t head_begin, int64_t head_end) {
+void Rotate(const RowWork& w, int64_t head_begin, int64_t head_end) {
   const AttentionParams& p = *w.p;
-  const int64_t tail = p.dim - p.rope_dim;
-  const float* table = p.rope + w.row * p.rope_dim;
-  for (int64_t h = head_begin; h < numerics::RoundUp(head_end, kHeadPadding); ++h) {
-    float* packed = w.q + h / kTileHeads * kTileHeads * p.dim + h % kTileHeads;
-    if (h >= p.heads) {  // padding: its scores are never looked at
-      for (int64_t d = 0; d < p.dim; ++d) packed[d * kTileHeads] = 0.0f;
-      continue;
-    }
-    const float* q = p.q + (w.row * p.heads + h) * p.dim;
-    for (int64_t d = 0; d < tail; ++d) packed[d * kTileHeads] = q[d];
-    for (int64_t n = 0; n < p.rope_dim / 2; ++n) {
-      float pair[2] = {q[tail + 2 * n], q[tail + 2 * n + 1]};
-      RopeRotate(pair, table + 2 * n, 1, /*inverse=*/false, p.round_bf16);
-      packed[(tail + 2 * n) * kTileHeads] = pair[0];
-      packed[(tail + 2 * n + 1) * kTileHeads] = pair[1];
-    }
+  for (int64_t h = head_begin; h < head_end; ++h) {
+    float* rotated = w.rotated + h * p.rope_dim;
+    std::copy_n(p.q + ((w.row * p.heads + h) * p.dim + p.dim - p.rope_dim), p.rope_dim, rotated);
+    RopeRotate(rotated, p.rope + w.row * p.rope_dim, p.rope_dim / 2, /*inverse=*/false, p.round_bf16);
   }
+}
+
+HWY_INLINE const uint8_t* KeyRow(const RowWork& w, bool window, int64_t key) {
+  return window ? WindowRow(w.p->window, *w.keys.sequence, w.keys.window_begin + key)
+                : w.p->entries.Entry(*w.keys.sequence, w.keys.selected[key]);
 }
 
 // A panel's keys. Missing ones repeat the first: their scores are overwritten.
@@ -53,16 +42,13 @@ struct Panel {
 };
 
 Panel FindPanel(const RowWork& w, int64_t panel) {
-  const AttentionParams& p = *w.p;
   const int64_t column = panel * kPanel;
   Panel found;
   found.window = column < w.window_columns;
   const int64_t first = found.window ? column : column - w.window_columns;
   found.count = std::min(kPanel, (found.window ? w.keys.num_window : w.keys.num_selected) - first);
   for (int64_t k = 0; k < kPanel; ++k) {
-    const int64_t key = first + (k < found.count ? k : 0);
-    found.rows[k] = found.window ? WindowRow(p.window, *w.keys.sequence, w.keys.window_begin + key)
-                                 : p.entries.Entry(*w.keys.sequence, w.keys.selected[key]);
+    found.rows[k] = KeyRow(w, found.window, first + (k < found.count ? k : 0));
   }
   return found;
 }
@@ -79,8 +65,10 @@ void Score(const RowWork& w, int64_t panel_begin, int64_t panel_end, float* tile
       }
     }
     float* scores = w.scores + panel * kPanel;
-    for (int64_t h = 0; h < PaddedHeads(p.heads); h += kTileHeads) {
-      ScoreTile(w.q + h * p.dim, tile, p.dim, p.scale, scores + h * w.columns, w.columns);
+    const float* q = p.q + w.row * p.heads * p.dim;
+    for (int64_t h = 0; h < p.heads; h += kTileHeads) {
+      ScoreTile(q + h * p.dim, w.rotated + h * p.rope_dim, p.dim - p.rope_dim, p.dim,
+                std::min<int64_t>(kTileHeads, p.heads - h), tile, p.scale, scores + h * w.columns, w.columns);
     }
     if (keys.count == kPanel) continue;
     for (int64_t h = 0; h < p.heads; ++h) {
@@ -123,27 +111,6 @@ void Weigh(const RowWork& w, int64_t head_begin, int64_t head_end) {
   }
 }
 
-// values[panel][kPanel of channels] of up to kKeyBlock keys from `column` on, for channels [begin, end).
-HWY_INLINE void FillValues(const RowWork& w, bool window, int64_t first, int64_t count, int64_t begin, int64_t end,
-                           float* tile) {
-  const AttentionParams& p = *w.p;
-  for (int64_t k = 0; k < count; ++k) {
-    float* out = tile + k * kPanel;
-    if (window) {
-      const uint8_t* row = WindowRow(p.window, *w.keys.sequence, w.keys.window_begin + first + k);
-      for (int64_t d = begin; d < end; d += kPanel, out += kKeyBlock * kPanel) {
-        WindowValues32(row, d, numerics::Ue8m0ToFloat(row[p.dim + d / 32]), out);
-      }
-    } else {
-      const uint8_t* row = p.entries.Entry(*w.keys.sequence, w.keys.selected[first + k]);
-      const uint8_t* scales = row + p.dim / 2;
-      for (int64_t d = begin; d < end; d += kPanel, out += kKeyBlock * kPanel) {
-        EntryValues32(row, d, numerics::E4m3ToFloat(scales[d / 16]), numerics::E4m3ToFloat(scales[d / 16 + 1]), out);
-      }
-    }
-  }
-}
-
 // Divides channels [begin, end) of one head by the denominator and rotates back those in the tail.
 HWY_INLINE void FinishHead(const RowWork& w, int64_t h, int64_t begin, int64_t end) {
   const AttentionParams& p = *w.p;
@@ -159,28 +126,44 @@ HWY_INLINE void FinishHead(const RowWork& w, int64_t h, int64_t begin, int64_t e
   RopeRotate(out + from, p.rope + w.row * p.rope_dim + (from - tail), (end - from) / 2, /*inverse=*/true, p.round_bf16);
 }
 
+// out (+)= weights . values over one block of at most kKeyBlock keys, for channels [begin, end).
+HWY_INLINE void MixBlock(const RowWork& w, bool window, int64_t first, int64_t count, int64_t begin, int64_t end,
+                         const float* e4m3, bool add, float* tile) {
+  const AttentionParams& p = *w.p;
+  const uint8_t* rows[kKeyBlock];
+  for (int64_t k = 0; k < count; ++k) rows[k] = KeyRow(w, window, first + k);
+  const float* weights = w.scores + (window ? 0 : w.window_columns) + first;
+  for (int64_t d = begin; d < end; d += kPanel) {
+    if (window) {
+      WindowValues(rows, count, p.dim, d, tile);
+    } else {
+      EntryValues(rows, count, p.dim, d, e4m3, tile);
+    }
+    float* out = p.out + w.row * p.heads * p.dim + d;
+    for (int64_t h = 0; h < p.heads; h += kTileHeads) {
+      ValueTile(weights + h * w.columns, w.columns, std::min<int64_t>(kTileHeads, p.heads - h), tile, count, add,
+                out + h * p.dim, p.dim);
+    }
+  }
+}
+
 void Mix(const RowWork& w, int64_t channel_begin, int64_t channel_end, float* tile) {
   const AttentionParams& p = *w.p;
-  float* out = p.out + w.row * p.heads * p.dim;
+  alignas(64) float e4m3[256];
+  FillE4m3Table(e4m3);
   bool add = false;
   for (const bool window : {true, false}) {
     const int64_t keys = window ? w.keys.num_window : w.keys.num_selected;
     for (int64_t first = 0; first < keys; first += kKeyBlock) {
-      const int64_t count = std::min(kKeyBlock, keys - first);
-      FillValues(w, window, first, count, channel_begin, channel_end, tile);
-      const float* weights = w.scores + (window ? 0 : w.window_columns) + first;
-      for (int64_t d = channel_begin; d < channel_end; d += kPanel) {
-        const float* values = tile + (d - channel_begin) * kKeyBlock;
-        for (int64_t h = 0; h < p.heads; h += kTileHeads) {
-          ValueTile(weights + h * w.columns, w.columns, std::min<int64_t>(kTileHeads, p.heads - h), values, count, add,
-                    out + h * p.dim + d, p.dim);
-        }
-      }
+      MixBlock(w, window, first, std::min(kKeyBlock, keys - first), channel_begin, channel_end, e4m3, add, tile);
       add = true;
     }
   }
   for (int64_t h = 0; h < p.heads; ++h) {
-    if (!add) std::fill(out + h * p.dim + channel_begin, out + h * p.dim + channel_end, 0.0f);  // no key at all
+    if (!add) {  // no key at all
+      float* out = p.out + (w.row * p.heads + h) * p.dim;
+      std::fill(out + channel_begin, out + channel_end, 0.0f);
+    }
     FinishHead(w, h, channel_begin, channel_end);
   }
 }
@@ -192,13 +175,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace senko::ops {
 
-HWY_EXPORT(Pack);
+HWY_EXPORT(Rotate);
 HWY_EXPORT(Score);
 HWY_EXPORT(Weigh);
 HWY_EXPORT(Mix);
 
 Stages CpuStages() {
-  return {HWY_DYNAMIC_DISPATCH(Pack), HWY_DYNAMIC_DISPATCH(Score), HWY_DYNAMIC_DISPATCH(Weigh),
+  return {HWY_DYNAMIC_DISPATCH(Rotate), HWY_DYNAMIC_DISPATCH(Score), HWY_DYNAMIC_DISPATCH(Weigh),
           HWY_DYNAMIC_DISPATCH(Mix)};
 }
 

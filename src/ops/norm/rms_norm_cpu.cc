@@ -4,6 +4,7 @@
 #include <hwy/foreach_target.h>
 // after foreach_target.h, as Highway wants it
 #include "numerics/simd/lanes-inl.h"
+#include "ops/canonical_sum-inl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,30 +18,8 @@ namespace {
 
 namespace v = numerics::HWY_NAMESPACE;
 
-constexpr int64_t kSumChunk = 1024;
-
-// One chunk. Four accumulators hide the latency of the chain.
-HWY_INLINE float SumOfSquares(const float* x, int64_t n) {
-  v::F32x16 sum[4] = {v::Zero16(), v::Zero16(), v::Zero16(), v::Zero16()};
-  int64_t c = 0;
-  for (; c + 64 <= n; c += 64) {
-    for (int i = 0; i < 4; ++i) {
-      const v::F32x16 value = v::LoadU16(x + c + 16 * i);
-      sum[i] = v::MulAdd(value, value, sum[i]);
-    }
-  }
-  for (int i = 0; c < n; ++i, c += 16) {
-    const int64_t left = n - c;
-    const v::F32x16 value = left >= 16 ? v::LoadU16(x + c) : v::LoadN16(x + c, static_cast<size_t>(left));
-    sum[i] = v::MulAdd(value, value, sum[i]);
-  }
-  return v::ReduceSum(v::Add(v::Add(sum[0], sum[1]), v::Add(sum[2], sum[3])));
-}
-
 void RmsRow(const float* x, const float* weight, int64_t cols, float eps, bool round_bf16, float* y) {
-  float sum = 0;
-  for (int64_t c = 0; c < cols; c += kSumChunk) sum += SumOfSquares(x + c, std::min(kSumChunk, cols - c));
-  const float scale = 1.0f / std::sqrt(sum / static_cast<float>(cols) + eps);
+  const float scale = 1.0f / std::sqrt(SumOfSquares(x, cols) / static_cast<float>(cols) + eps);
   const v::F32x16 scale16 = v::Set16(scale);
   for (int64_t c = 0; c < cols; c += 16) {
     const auto left = static_cast<size_t>(std::min<int64_t>(16, cols - c));

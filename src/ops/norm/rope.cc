@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "numerics/bf16.h"
 #include "ops/norm/norm.h"
 
 namespace senko::ops {
@@ -58,19 +57,6 @@ void RopeTable(const int64_t* positions, int64_t rows, const float* inv_freq, in
       row[2 * n] = static_cast<float>(std::cos(angle));
       row[2 * n + 1] = static_cast<float>(std::sin(angle));
     }
-  }
-}
-
-void RopeRotate(float* x, const float* table_row, int64_t pairs, bool inverse, bool round_bf16) {
-  for (int64_t n = 0; n < pairs; ++n) {
-    const float c = table_row[2 * n];
-    const float s = inverse ? -table_row[2 * n + 1] : table_row[2 * n + 1];
-    const float a = x[2 * n];
-    const float b = x[2 * n + 1];
-    const float re = a * c - b * s;
-    const float im = a * s + b * c;
-    x[2 * n] = round_bf16 ? numerics::RoundToBf16(re) : re;
-    x[2 * n + 1] = round_bf16 ? numerics::RoundToBf16(im) : im;
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "numerics/bf16.h"
 #include "numerics/bits.h"
+#include "ops/each_target.h"
 #include "ops/norm/norm.h"
 
 namespace senko::ops {
@@ -95,22 +96,25 @@ TEST(RopeTable, CosineAndSineAreCorrectlyRounded) {
 TEST(RopeRotate, IsTheUnfusedComplexProduct) {
   std::mt19937 random(6);
   std::normal_distribution<float> normal;
-  std::vector<float> x(64), table(64);
+  std::vector<float> x(80), table(80);
   for (float& value : x) value = normal(random);
-  const int64_t position = 12345;
-  const auto inv_freq = RopeInvFreq(Released(false));
-  RopeTable(&position, 1, inv_freq.data(), 32, table.data());
-  for (bool inverse : {false, true}) {
-    for (bool round : {false, true}) {
-      std::vector<float> y = x;
-      RopeRotate(y.data(), table.data(), 32, inverse, round);
-      for (size_t n = 0; n < 32; ++n) {
-        // Volatile keeps each product a float32 of its own.
-        const float c = table[2 * n], s = inverse ? -table[2 * n + 1] : table[2 * n + 1];
-        volatile float ac = x[2 * n] * c, bs = x[2 * n + 1] * s, as = x[2 * n] * s, bc = x[2 * n + 1] * c;
-        const float re = ac - bs, im = as + bc;
-        EXPECT_EQ(y[2 * n], round ? numerics::RoundToBf16(re) : re);
-        EXPECT_EQ(y[2 * n + 1], round ? numerics::RoundToBf16(im) : im);
+  for (float& value : table) value = normal(random);
+  for (size_t pairs : {0, 1, 5, 7, 8, 9, 16, 31, 32, 40}) {
+    for (bool inverse : {false, true}) {
+      for (bool round : {false, true}) {
+        ForEachTarget([&] {
+          std::vector<float> y = x;
+          RopeRotate(y.data(), table.data(), static_cast<int64_t>(pairs), inverse, round);
+          for (size_t n = 0; n < pairs; ++n) {
+            // Volatile keeps each product a float32 of its own.
+            const float c = table[2 * n], s = inverse ? -table[2 * n + 1] : table[2 * n + 1];
+            volatile float ac = x[2 * n] * c, bs = x[2 * n + 1] * s, as = x[2 * n] * s, bc = x[2 * n + 1] * c;
+            const float re = ac - bs, im = as + bc;
+            ASSERT_EQ(y[2 * n], round ? numerics::RoundToBf16(re) : re) << pairs << " " << n;
+            ASSERT_EQ(y[2 * n + 1], round ? numerics::RoundToBf16(im) : im) << pairs << " " << n;
+          }
+          for (size_t i = 2 * pairs; i < 80; ++i) ASSERT_EQ(y[i], x[i]);
+        });
       }
     }
   }
