@@ -1,4 +1,4 @@
-// Which Engram table rows a token reads (model.md 3.7): a hash of its last n-grams' compressed ids.
+// Which table rows a position reads (model.md 3.7): n-gram hashes of compressed token ids in 64-bit integers.
 #pragma once
 
 #include <cstdint>
@@ -6,31 +6,35 @@
 
 #include "config/engram_hash.h"
 #include "config/model_config.h"
+#include "engram/token_map.h"
 
 namespace senko::engram {
 
-// Immutable; any thread.
+// Immutable; safe from any thread. A pure function of the token ids, so nothing of it is state of a sequence.
 class Hasher {
  public:
-  // token_map: token id -> compressed id, [vocab_size]. Errors: kInvalidArgument when its length or a value does not fit
-  // the configuration.
+  // Errors: as TokenMap; kInvalidArgument when the pad token is not in the vocabulary.
   Hasher(const config::ModelConfig& config, std::vector<int32_t> token_map);
 
-  // Table rows per token: (max_ngram - 1) * heads, n-gram size major.
+  int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+  // Rows that a position reads per layer: (max_ngram - 1) * num_heads.
   int64_t slots() const { return slots_; }
 
-  // Rows of the `engram_slot`-th Engram layer for the token at `position`; `tokens` are the sequence's ids from position
-  // 0 on, so the look-back needs no state. An image token, and everything before it, reads as padding.
-  void Rows(int engram_slot, const int32_t* tokens, int64_t position, int64_t* rows) const;
+  // out[slots()]: row indices of the table of Engram layer `layer` (0 .. num_layers() - 1) for absolute
+  // position `position`, n-gram size major, then head; each in [0, that table's rows). `tokens` holds the ids
+  // of positions 0 .. position; up to max_ngram - 1 ids before `position` are read. From the first position
+  // before the sequence, or image token, going back, all further ones count as the pad token. Errors:
+  // kInvalidArgument naming the position of an id outside the vocabulary.
+  void Rows(int64_t layer, const int32_t* tokens, int64_t position, int64_t* out) const;
 
  private:
+  TokenMap token_map_;
   std::vector<config::EngramLayerHash> layers_;
-  std::vector<int32_t> token_map_;
-  int64_t slots_ = 0;
-  int64_t heads_ = 0;
-  int64_t max_ngram_ = 0;
-  int64_t image_token_ = -1;
-  uint64_t pad_ = 0;  // compressed id of engram_pad_token_id
+  int64_t max_ngram_;
+  int64_t num_heads_;
+  int64_t slots_;
+  int32_t image_token_;  // -1: none
+  int32_t pad_ = 0;      // compressed
 };
 
 }  // namespace senko::engram
