@@ -1,8 +1,8 @@
 // Attention over {window rows, selected entries} with a sink, rotary in and out fused (model.md 3.4, 11.3).
 //
-// All heads share one latent (K = V). Keys are taken in canonical order: window rows by position, then selected
-// entries by index, in blocks of kKeyBlock counted within each of the two lists; block partials merge in that order,
-// so a row's result depends on nothing but its own keys.
+// All heads share one latent (K = V). Keys are taken in canonical order: window rows by position, then
+// selected entries by index, in blocks of kKeyBlock counted within each of the two lists; block partials
+// merge in that order, so a row's result depends on nothing but its own keys.
 #pragma once
 
 #include <cstdint>

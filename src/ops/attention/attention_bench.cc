@@ -1,19 +1,22 @@
 // Attention at the released model's shape (64 heads x 512, window 128 + 512 entries) and a small one.
-// Arithmetic: 4 * heads * dim * keys per row, q . k and weights . values. `decode` is one row over all threads.
-#include <vector>
-
+// Arithmetic: 4 * heads * dim * keys per row, q . k and weights . values. `decode` is one row over all
+// threads.
 #include <benchmark/benchmark.h>
+
+#include <vector>
 
 #include "numerics/packed_rows.h"
 #include "numerics/row_quantise.h"
 #include "ops/attention/attention.h"
+#include "tensor/machine_limits.h"
 
 namespace senko::ops {
 namespace {
 
 std::vector<float> Wave(int64_t count) {
   std::vector<float> x(static_cast<size_t>(count));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 2654435761u >> 7) % 1000) / 500.0f - 1.0f;
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>((i * 2654435761u >> 7) % 1000) / 500.0f - 1.0f;
   return x;
 }
 
@@ -75,16 +78,24 @@ void Run(benchmark::State& state, const Args& a, int threads) {
   }
   const double keys = static_cast<double>(a.window + a.entries);
   const double flops = 4.0 * static_cast<double>(a.rows * a.heads * a.dim) * keys;
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
-  const double bytes = static_cast<double>(a.rows) * (static_cast<double>(a.window * numerics::WindowRowBytes(a.dim)) +
-                                                      static_cast<double>(a.entries * numerics::EntryBytes(a.dim)));
+  state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["fraction_of_fma_peak"] =
+      benchmark::Counter(flops / MeasureFmaPeak(pool), benchmark::Counter::kIsIterationInvariantRate);
+  const double bytes =
+      static_cast<double>(a.rows) * (static_cast<double>(a.window * numerics::WindowRowBytes(a.dim)) +
+                                     static_cast<double>(a.entries * numerics::EntryBytes(a.dim)));
   state.counters["KV_bytes"] = bytes;
 }
 
-void BM_Decode(benchmark::State& state) { Run(state, {1, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0))); }
-void BM_Prefill(benchmark::State& state) { Run(state, {256, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0))); }
-void BM_SmallPrefill(benchmark::State& state) { Run(state, {256, 8, 64, 16, 128, 512}, static_cast<int>(state.range(0))); }
+void BM_Decode(benchmark::State& state) {
+  Run(state, {1, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0)));
+}
+void BM_Prefill(benchmark::State& state) {
+  Run(state, {256, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0)));
+}
+void BM_SmallPrefill(benchmark::State& state) {
+  Run(state, {256, 8, 64, 16, 128, 512}, static_cast<int>(state.range(0)));
+}
 // The argument is the number of threads, 0 for all; with one thread the rates are of CPU time.
 BENCHMARK(BM_Decode)->Arg(0)->UseRealTime();
 BENCHMARK(BM_Decode)->Arg(1);

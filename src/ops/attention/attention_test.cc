@@ -1,11 +1,12 @@
+#include "ops/attention/attention.h"
+
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include "numerics/bf16.h"
-#include "ops/attention/attention.h"
 #include "ops/attention/attention_test_world.h"
 #include "ops/each_target.h"
 
@@ -26,10 +27,10 @@ std::vector<float> Part(const std::vector<float>& all, int64_t row, int64_t size
   return {all.begin() + row * size, all.begin() + (row + 1) * size};
 }
 
-// Shapes of the released model, of the small ones, and awkward ones: a window of several key blocks, heads that fill
-// no register tile, a rotary part that is no multiple of a vector or the whole head.
+// Shapes of the released model, of the small ones, and awkward ones: a window of several key blocks, heads
+// that fill no register tile, a rotary part that is no multiple of a vector or the whole head.
 const Shape kShapes[] = {
-    {64, 512, 64, 128, 512}, {8, 64, 16, 16, 8}, {64, 512, 64, 128, 0}, {5, 96, 10, 300, 40},
+    {64, 512, 64, 128, 512}, {8, 64, 16, 16, 8},   {64, 512, 64, 128, 0}, {5, 96, 10, 300, 40},
     {1, 64, 64, 1, 1},       {3, 128, 2, 33, 150}, {20, 256, 64, 5, 129}, {17, 64, 32, 200, 0},
 };
 
@@ -49,8 +50,8 @@ WorldSpec MixedBatch(const Shape& shape, bool round, uint32_t seed) {
 
 // Float mode. A score is a chain of `dim` fused multiply-adds whose partial sums stay within a few of
 // |q||k| ~ 1.5 sqrt(dim): rounding errors of 2^-25 relative walk to about sqrt(dim) 2^-25 1.5 sqrt(dim) scale
-// < 1e-6 for dim 512, which is the relative error of a weight, and the output is a weighted mean of values below 5.
-// The bound leaves a factor of two.
+// < 1e-6 for dim 512, which is the relative error of a weight, and the output is a weighted mean of values
+// below 5. The bound leaves a factor of two.
 constexpr double kFloatBound = 1e-5;
 
 TEST(Attention, FloatModeIsWithinTheBoundOfTheReference) {
@@ -65,15 +66,16 @@ TEST(Attention, FloatModeIsWithinTheBoundOfTheReference) {
         const auto got = world.Run(AttentionCpu);
         for (size_t i = 0; i < got.size(); ++i) {
           ASSERT_TRUE(std::isfinite(expected[i]));
-          ASSERT_NEAR(got[i], expected[i], kFloatBound) << "heads " << shape.heads << " dim " << shape.dim << " " << i;
+          ASSERT_NEAR(got[i], expected[i], kFloatBound)
+              << "heads " << shape.heads << " dim " << shape.dim << " " << i;
         }
       });
     }
   }
 }
 
-// Rounding mode: a weight on a rounding boundary moves by 2^-8 of itself, an output by one bf16 step (2^-7 at most),
-// and the inverse rotation mixes the pair and rounds again. Nearly every element must agree exactly.
+// Rounding mode: a weight on a rounding boundary moves by 2^-8 of itself, an output by one bf16 step (2^-7 at
+// most), and the inverse rotation mixes the pair and rounds again. Nearly every element must agree exactly.
 TEST(Attention, RoundingModeDiffersOnlyAtRoundingBoundaries) {
   uint32_t seed = 50;
   for (const Shape& shape : kShapes) {
@@ -83,7 +85,8 @@ TEST(Attention, RoundingModeDiffersOnlyAtRoundingBoundaries) {
     size_t differ = 0;
     for (size_t i = 0; i < got.size(); ++i) {
       const double pair = std::max(std::abs(expected[i]), std::abs(expected[i ^ 1]));
-      ASSERT_NEAR(got[i], expected[i], 3 * 0x1p-7 * pair + 1e-4) << "heads " << shape.heads << " dim " << shape.dim;
+      ASSERT_NEAR(got[i], expected[i], 3 * 0x1p-7 * pair + 1e-4)
+          << "heads " << shape.heads << " dim " << shape.dim;
       ASSERT_EQ(got[i], numerics::RoundToBf16(got[i]));
       differ += got[i] != expected[i];
     }
@@ -91,7 +94,8 @@ TEST(Attention, RoundingModeDiffersOnlyAtRoundingBoundaries) {
   }
 }
 
-// The reference against the formula written another way: no maximum, long double, rotation as a complex product.
+// The reference against the formula written another way: no maximum, long double, rotation as a complex
+// product.
 TEST(Attention, ReferenceIsTheFormula) {
   const Shape shape{4, 64, 16, 20, 12};
   WorldSpec spec;
@@ -152,8 +156,8 @@ TEST(Attention, ReferenceIsTheFormula) {
   }
 }
 
-// Every output is one chain of fused multiply-adds and every reduction the canonical tree, so the vector width is not
-// seen either.
+// Every output is one chain of fused multiply-adds and every reduction the canonical tree, so the vector
+// width is not seen either.
 TEST(Attention, Avx2AndAvx512GiveTheSameBits) {
   World world(MixedBatch({12, 128, 64, 130, 33}, true, 70));
   std::vector<std::vector<float>> results;
@@ -174,7 +178,8 @@ TEST(Attention, ARowsBitsDependOnNeitherBatchNorThreads) {
     spec.first_new = {150, 12};
     World world(spec);
     const auto all = world.Run(AttentionCpu, 1);
-    for (int threads : {2, 3, 4, 7, 16}) ASSERT_TRUE(SameBits(all, world.Run(AttentionCpu, threads))) << threads;
+    for (int threads : {2, 3, 4, 7, 16})
+      ASSERT_TRUE(SameBits(all, world.Run(AttentionCpu, threads))) << threads;
     for (size_t r = 0; r < spec.rows.size(); ++r) {
       WorldSpec alone = spec;
       alone.rows = {spec.rows[r]};
@@ -188,8 +193,8 @@ TEST(Attention, ARowsBitsDependOnNeitherBatchNorThreads) {
   }
 }
 
-// The same rows with the boundary between ring and staging anywhere, the ring wrapping around, for a chunk longer
-// than the ring too.
+// The same rows with the boundary between ring and staging anywhere, the ring wrapping around, for a chunk
+// longer than the ring too.
 TEST(Attention, RingAndStagingGiveTheSameBits) {
   const Shape shape{8, 64, 16, 20, 6};
   WorldSpec spec;

@@ -1,5 +1,5 @@
-// The tiles the kernels read are the scalar dequantisers' values, bit for bit, on every instruction set: reading keys
-// packed is reading them expanded.
+// The tiles the kernels read are the scalar dequantisers' values, bit for bit, on every instruction set:
+// reading keys packed is reading them expanded.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention/key_tiles_test.cc"
 #include <hwy/foreach_target.h>
@@ -29,12 +29,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "numerics/packed_rows.h"
 #include "numerics/quantise.h"
@@ -68,7 +68,8 @@ struct RandomRows {
 };
 
 template <typename Tiles>
-void CheckTiles(int64_t dim, const RandomRows& random, const std::vector<std::vector<float>>& expected, Tiles tiles) {
+void CheckTiles(int64_t dim, const RandomRows& random, const std::vector<std::vector<float>>& expected,
+                Tiles tiles) {
   Buffer<float> by_channel(static_cast<size_t>(dim * kPanel)), panel(32 * kPanel);
   for (int64_t d = 0; d < dim; d += 32) {
     std::fill_n(by_channel.data(), by_channel.size(), -77.0f);
@@ -77,7 +78,8 @@ void CheckTiles(int64_t dim, const RandomRows& random, const std::vector<std::ve
     for (int64_t k = 0; k < 32; ++k) {
       for (int64_t c = 0; c < 32; ++c) {
         const float want = expected[static_cast<size_t>(k)][static_cast<size_t>(d + c)];
-        ASSERT_TRUE(Same(want, by_channel[static_cast<size_t>((d + c) * kPanel + k)])) << k << " " << d + c << " ";
+        ASSERT_TRUE(Same(want, by_channel[static_cast<size_t>((d + c) * kPanel + k)]))
+            << k << " " << d + c << " ";
         ASSERT_TRUE(Same(want, panel[static_cast<size_t>(k * kPanel + c)])) << k << " " << d + c;
       }
     }
@@ -97,7 +99,8 @@ TEST(KeyTiles, AreTheScalarDequantisersBits) {
         numerics::DequantiseFp8(w + d, w[dim + d / 32], &window_values[k][static_cast<size_t>(d)]);
       }
       for (int64_t d = 0; d < dim; d += 16) {
-        numerics::DequantiseFp4Block16(e + d / 2, e[dim / 2 + d / 16], &entry_values[k][static_cast<size_t>(d)]);
+        numerics::DequantiseFp4Block16(e + d / 2, e[dim / 2 + d / 16],
+                                       &entry_values[k][static_cast<size_t>(d)]);
       }
     }
     ForEachTarget([&] {

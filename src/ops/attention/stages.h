@@ -1,5 +1,5 @@
-// One query row's attention as four stages, each over an independent range, so that a lone row can be spread over
-// threads and a batch run one row a thread with the same bits.
+// One query row's attention as four stages, each over an independent range, so that a lone row can be spread
+// over threads and a batch run one row a thread with the same bits.
 //
 //   rotate  heads     the rotary tail of q
 //   score   panels    q . k for 32 keys at a time, every head
@@ -17,15 +17,14 @@
 
 namespace senko::ops {
 
-
 struct RowWork {
   const AttentionParams* p = nullptr;
   int64_t row = 0;
   KeyRows keys{};
-  int64_t window_columns = 0;  // keys.num_window padded
-  int64_t columns = 0;         // and the entries behind them
-  float* rotated = nullptr;    // [heads, rope_dim], the tail of q
-  float* scores = nullptr;     // [heads, columns]; weights after `weigh`
+  int64_t window_columns = 0;     // keys.num_window padded
+  int64_t columns = 0;            // and the entries behind them
+  float* rotated = nullptr;       // [heads, rope_dim], the tail of q
+  float* scores = nullptr;        // [heads, columns]; weights after `weigh`
   float* denominators = nullptr;  // [heads]
 
   int64_t panels() const { return columns / kPanel; }

@@ -3,14 +3,13 @@
 #define HWY_TARGET_INCLUDE "ops/attention/stages_cpu.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h, as Highway wants it
+#include <algorithm>
+#include <limits>
+
 #include "numerics/simd/lanes-inl.h"
 #include "numerics/simd/math-inl.h"
 #include "ops/attention/kernels-inl.h"
 #include "ops/attention/key_tiles-inl.h"
-
-#include <algorithm>
-#include <limits>
-
 #include "ops/attention/stages.h"
 #include "ops/norm/norm.h"
 
@@ -77,8 +76,8 @@ void Score(const RowWork& w, int64_t panel_begin, int64_t panel_end, float* tile
   }
 }
 
-// Exponentials of `scores` against `top` in place, rounded to bf16 for the product with the values. Returns the sum
-// of the unrounded ones: per block of kKeyBlock keys, blocks in order.
+// Exponentials of `scores` against `top` in place, rounded to bf16 for the product with the values. Returns
+// the sum of the unrounded ones: per block of kKeyBlock keys, blocks in order.
 HWY_INLINE float WeighList(float* scores, int64_t columns, float top, bool round_bf16) {
   const v::F32x16 top16 = v::Set16(top);
   float total = 0;
@@ -104,7 +103,8 @@ void Weigh(const RowWork& w, int64_t head_begin, int64_t head_end) {
     for (int64_t k = 0; k < w.columns; k += 16) top16 = v::Max(top16, v::Load16(scores + k));
     const float top = v::ReduceMax(top16);
     const float window = WeighList(scores, w.window_columns, top, p.round_bf16);
-    const float entries = WeighList(scores + w.window_columns, w.columns - w.window_columns, top, p.round_bf16);
+    const float entries =
+        WeighList(scores + w.window_columns, w.columns - w.window_columns, top, p.round_bf16);
     alignas(64) float sink[16];
     v::Store16(v::Exp(v::Set16(p.sink[h] - top)), sink);
     w.denominators[h] = window + entries + sink[0];
@@ -123,12 +123,13 @@ HWY_INLINE void FinishHead(const RowWork& w, int64_t h, int64_t begin, int64_t e
   const int64_t tail = p.dim - p.rope_dim;
   const int64_t from = std::max(begin, tail);
   if (from >= end) return;
-  RopeRotate(out + from, p.rope + w.row * p.rope_dim + (from - tail), (end - from) / 2, /*inverse=*/true, p.round_bf16);
+  RopeRotate(out + from, p.rope + w.row * p.rope_dim + (from - tail), (end - from) / 2, /*inverse=*/true,
+             p.round_bf16);
 }
 
 // out (+)= weights . values over one block of at most kKeyBlock keys, for channels [begin, end).
-HWY_INLINE void MixBlock(const RowWork& w, bool window, int64_t first, int64_t count, int64_t begin, int64_t end,
-                         const float* e4m3, bool add, float* tile) {
+HWY_INLINE void MixBlock(const RowWork& w, bool window, int64_t first, int64_t count, int64_t begin,
+                         int64_t end, const float* e4m3, bool add, float* tile) {
   const AttentionParams& p = *w.p;
   const uint8_t* rows[kKeyBlock];
   for (int64_t k = 0; k < count; ++k) rows[k] = KeyRow(w, window, first + k);
@@ -141,8 +142,8 @@ HWY_INLINE void MixBlock(const RowWork& w, bool window, int64_t first, int64_t c
     }
     float* out = p.out + w.row * p.heads * p.dim + d;
     for (int64_t h = 0; h < p.heads; h += kTileHeads) {
-      ValueTile(weights + h * w.columns, w.columns, std::min<int64_t>(kTileHeads, p.heads - h), tile, count, add,
-                out + h * p.dim, p.dim);
+      ValueTile(weights + h * w.columns, w.columns, std::min<int64_t>(kTileHeads, p.heads - h), tile, count,
+                add, out + h * p.dim, p.dim);
     }
   }
 }
@@ -155,7 +156,8 @@ void Mix(const RowWork& w, int64_t channel_begin, int64_t channel_end, float* ti
   for (const bool window : {true, false}) {
     const int64_t keys = window ? w.keys.num_window : w.keys.num_selected;
     for (int64_t first = 0; first < keys; first += kKeyBlock) {
-      MixBlock(w, window, first, std::min(kKeyBlock, keys - first), channel_begin, channel_end, e4m3, add, tile);
+      MixBlock(w, window, first, std::min(kKeyBlock, keys - first), channel_begin, channel_end, e4m3, add,
+               tile);
       add = true;
     }
   }

@@ -3,11 +3,10 @@
 #define HWY_TARGET_INCLUDE "ops/kv_write/compress_cpu.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h, as Highway wants it
-#include "numerics/simd/lanes-inl.h"
-#include "numerics/simd/math-inl.h"
-
 #include <algorithm>
 
+#include "numerics/simd/lanes-inl.h"
+#include "numerics/simd/math-inl.h"
 #include "ops/kv_write/kv_write.h"
 #include "ops/kv_write/pending_pair.h"
 #include "ops/norm/rms_row.h"

@@ -24,8 +24,8 @@ struct WindowWriteParams {
 void WindowWriteReference(const WindowWriteParams& p, ThreadPool& pool);
 void WindowWriteCpu(const WindowWriteParams& p, ThreadPool& pool);
 
-// After attention has read them: copies each sequence's staged rows into its ring; of more rows than the ring holds,
-// the last ring_rows.
+// After attention has read them: copies each sequence's staged rows into its ring; of more rows than the ring
+// holds, the last ring_rows.
 struct WindowCommitParams {
   const SequenceKv* sequences = nullptr;
   const int64_t* row_counts = nullptr;  // [num_sequences] staged rows of each
@@ -37,13 +37,13 @@ void WindowCommit(const WindowCommitParams& p);
 // A compressed entry finished in this step.
 struct LatentRef {
   int32_t sequence = 0;
-  int64_t entry = 0;    // index j; stands for tokens [ratio * j, ratio * (j + 1))
-  int64_t row = 0;      // step row of the group's last token
-  int64_t row_prev = 0; // ratio 2: step row of its first token, or -1: the slot's pending pair
+  int64_t entry = 0;     // index j; stands for tokens [ratio * j, ratio * (j + 1))
+  int64_t row = 0;       // step row of the group's last token
+  int64_t row_prev = 0;  // ratio 2: step row of its first token, or -1: the slot's pending pair
 };
 
-// Ratio 1: latent = RMSNorm(c[row]). Ratio 2: softmax over the two tokens' z per channel weighs their c, the sum is
-// rounded to bf16, then RMSNorm (one rounding).
+// Ratio 1: latent = RMSNorm(c[row]). Ratio 2: softmax over the two tokens' z per channel weighs their c, the
+// sum is rounded to bf16, then RMSNorm (one rounding).
 struct CompressParams {
   int64_t count = 0;
   const LatentRef* latents = nullptr;  // [count]
@@ -80,8 +80,8 @@ void EntryWriteCpu(const EntryWriteParams& p, ThreadPool& pool);
 struct KeyWriteParams {
   int64_t count = 0;
   const LatentRef* latents = nullptr;
-  int64_t dim = 0;       // index_dim
-  int64_t rope_dim = 0;  // rotated tail
+  int64_t dim = 0;           // index_dim
+  int64_t rope_dim = 0;      // rotated tail
   const float* k = nullptr;  // [count, dim], wk's output
   const float* norm_weight = nullptr;
   float rms_eps = 0;

@@ -1,7 +1,8 @@
-// KV writes of a prefill chunk at the released model's shapes; bytes are floats read and packed bytes written.
-#include <vector>
-
+// KV writes of a prefill chunk at the released model's shapes; bytes are floats read and packed bytes
+// written.
 #include <benchmark/benchmark.h>
+
+#include <vector>
 
 #include "numerics/packed_rows.h"
 #include "ops/kv_write/kv_write.h"
@@ -23,8 +24,9 @@ void BM_WindowWrite(benchmark::State& state) {
   std::vector<uint8_t> staging(static_cast<size_t>(rows * stride));
   ThreadPool pool;
   for (auto _ : state) {
-    WindowWriteCpu({rows, kDim, kRope, x.data(), weight.data(), 1e-20f, rope.data(), true, stride, staging.data()},
-                   pool);
+    WindowWriteCpu(
+        {rows, kDim, kRope, x.data(), weight.data(), 1e-20f, rope.data(), true, stride, staging.data()},
+        pool);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * rows * (kDim * 4 + stride));

@@ -1,4 +1,5 @@
-// Window rows, entries and index keys: each row is normalised, rotated and quantised while it is in the cache.
+// Window rows, entries and index keys: each row is normalised, rotated and quantised while it is in the
+// cache.
 #include <algorithm>
 #include <vector>
 

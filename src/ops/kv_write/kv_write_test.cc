@@ -1,16 +1,17 @@
-// Window rows, entries and index keys: fast against a composition of the scalar quantisers bit for bit, against the
-// reference up to codes on a rounding boundary, and nothing written outside the rows' own bytes.
+// Window rows, entries and index keys: fast against a composition of the scalar quantisers bit for bit,
+// against the reference up to codes on a rounding boundary, and nothing written outside the rows' own bytes.
+#include "ops/kv_write/kv_write.h"
+
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include "numerics/bf16.h"
 #include "numerics/packed_rows.h"
 #include "numerics/quantise.h"
-#include "ops/kv_write/kv_write.h"
 #include "ops/norm/norm.h"
 
 namespace senko::ops {
@@ -39,7 +40,10 @@ struct Rig {
   std::vector<uint8_t> slab;
 
   Rig(int64_t d, int64_t r, uint32_t seed, float spread = 1.0f)
-      : dim(d), rope_dim(r), x(Normal(count * d, spread, seed)), weight(Normal(d, 0.2f, seed + 1)),
+      : dim(d),
+        rope_dim(r),
+        x(Normal(count * d, spread, seed)),
+        weight(Normal(d, 0.2f, seed + 1)),
         rope(static_cast<size_t>(count * r)) {
     for (float& w : weight) w += 1.0f;
     std::vector<int64_t> positions;
@@ -61,7 +65,8 @@ struct Rig {
     view.key_value_bytes = numerics::IndexKeyValueBytes(dim);
     view.key_scale_bytes = numerics::IndexKeyScaleBytes(dim);
     view.key_value_offset = numerics::RoundUp(256 + kEntriesPerPage * view.entry_stride, 256);
-    view.key_scale_offset = numerics::RoundUp(view.key_value_offset + kEntriesPerPage * view.key_value_bytes, 256);
+    view.key_scale_offset =
+        numerics::RoundUp(view.key_value_offset + kEntriesPerPage * view.key_value_bytes, 256);
     view.page_bytes = numerics::RoundUp(view.key_scale_offset + kEntriesPerPage * view.key_scale_bytes, 256);
     Clear();
   }
@@ -75,8 +80,8 @@ struct Rig {
     return {count, latents.data(), dim, rope_dim, x.data(), rope.data(), round, sequences.data(), view};
   }
   KeyWriteParams Keys(bool round) const {
-    return {count, latents.data(), dim,  rope_dim, x.data(), weight.data(), 1e-20f,
-            rope.data(), round, sequences.data(), view};
+    return {count,  latents.data(), dim,   rope_dim,         x.data(), weight.data(),
+            1e-20f, rope.data(),    round, sequences.data(), view};
   }
 
   // RMSNorm (or a copy) and RoPE as the fast path does them; the quantisers are the caller's.
@@ -140,9 +145,9 @@ TEST_P(KvWrite, KeysAreTheScalarQuantisersBits) {
   EXPECT_EQ(rig.slab, expected);
 }
 
-// RMSNorm sums in another order than the reference, which moves a value by a few 2^-24: a code changes only where the
-// value lies on a boundary, and then to a neighbour; the scale is a power of two and changes only if the block's
-// maximum lies on one.
+// RMSNorm sums in another order than the reference, which moves a value by a few 2^-24: a code changes only
+// where the value lies on a boundary, and then to a neighbour; the scale is a power of two and changes only
+// if the block's maximum lies on one.
 TEST_P(KvWrite, KeysAgreeWithTheReferenceUpToBoundaries) {
   Rig rig(dim(), rope_dim(), 5);
   ThreadPool pool(2);
@@ -160,8 +165,8 @@ TEST_P(KvWrite, WindowRowsAreTheScalarQuantisersBits) {
   const int64_t stride = numerics::WindowRowStride(dim()) + 16;
   for (int threads : {1, 3}) {
     std::vector<uint8_t> staging(static_cast<size_t>(rig.count * stride), kPoison), expected(staging);
-    const WindowWriteParams p = {rig.count,      dim(),   rope_dim(), rig.x.data(), rig.weight.data(), 1e-20f,
-                                 rig.rope.data(), round(), stride,     staging.data()};
+    const WindowWriteParams p = {rig.count, dim(),           rope_dim(), rig.x.data(), rig.weight.data(),
+                                 1e-20f,    rig.rope.data(), round(),    stride,       staging.data()};
     ThreadPool pool(threads);
     WindowWriteCpu(p, pool);
     for (int64_t i = 0; i < rig.count; ++i) {
@@ -180,8 +185,8 @@ TEST_P(KvWrite, WindowRowsAreTheScalarQuantisersBits) {
   }
 }
 
-// The stored bytes stand for the value the model defines: dequantised, a window row is rope(RMSNorm(kv)) within half
-// a step of its format.
+// The stored bytes stand for the value the model defines: dequantised, a window row is rope(RMSNorm(kv))
+// within half a step of its format.
 TEST(KvWriteMeaning, DequantisedRowsAreWithinHalfAStep) {
   Rig rig(512, 64, 7);
   const int64_t stride = numerics::WindowRowStride(512);
@@ -199,10 +204,11 @@ TEST(KvWriteMeaning, DequantisedRowsAreWithinHalfAStep) {
     const LatentRef& l = rig.latents[static_cast<size_t>(i)];
     const uint8_t* packed = rig.view.Entry(rig.sequences[static_cast<size_t>(l.sequence)], l.entry);
     for (size_t d = 0; d < 512; d += 32) numerics::DequantiseFp8(row + d, row[512 + d / 32], &w[d]);
-    for (size_t d = 0; d < 512; d += 16) numerics::DequantiseFp4Block16(packed + d / 2, packed[256 + d / 16], &e[d]);
+    for (size_t d = 0; d < 512; d += 16)
+      numerics::DequantiseFp4Block16(packed + d / 2, packed[256 + d / 16], &e[d]);
     for (size_t d = 0; d < 512; ++d) {
-      // e4m3: 2^-4 relative, or half of 2^-9 of the scale, which is at most max / 224. e2m1: half of the widest step
-      // (2 of 6), plus the scale's own rounding of 2^-4.
+      // e4m3: 2^-4 relative, or half of 2^-9 of the scale, which is at most max / 224. e2m1: half of the
+      // widest step (2 of 6), plus the scale's own rounding of 2^-4.
       const float fp8_max = numerics::AbsMax(&window[d / 32 * 32], 32);
       const float fp4_max = numerics::AbsMax(&entry[d / 16 * 16], 16);
       ASSERT_NEAR(w[d], window[d], std::max(std::abs(window[d]) / 16, fp8_max / 224 / 1024));

@@ -3,12 +3,11 @@
 #define HWY_TARGET_INCLUDE "ops/norm/rms_norm_cpu.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h, as Highway wants it
-#include "numerics/simd/lanes-inl.h"
-#include "ops/canonical_sum-inl.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "numerics/simd/lanes-inl.h"
+#include "ops/canonical_sum-inl.h"
 #include "ops/norm/norm.h"
 #include "ops/norm/rms_row.h"
 

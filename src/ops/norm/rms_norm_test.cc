@@ -1,10 +1,10 @@
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "numerics/bf16.h"
 #include "ops/norm/norm.h"
@@ -19,7 +19,10 @@ struct Case {
   std::vector<float> x, weight;
 
   Case(int64_t num_rows, int64_t num_cols, uint32_t seed, float spread = 1.0f)
-      : rows(num_rows), cols(num_cols), x(static_cast<size_t>(rows * cols)), weight(static_cast<size_t>(cols)) {
+      : rows(num_rows),
+        cols(num_cols),
+        x(static_cast<size_t>(rows * cols)),
+        weight(static_cast<size_t>(cols)) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     for (float& value : x) value = spread * normal(random);
@@ -35,8 +38,9 @@ struct Case {
   }
 };
 
-// float32: the sum of squares has only positive terms, each lane adds at most 16 of them (1024 / 64) before a tree of
-// 6 levels, and 5 chunks: a relative error below 27 * 2^-24, halved by the root; four more roundings follow.
+// float32: the sum of squares has only positive terms, each lane adds at most 16 of them (1024 / 64) before a
+// tree of 6 levels, and 5 chunks: a relative error below 27 * 2^-24, halved by the root; four more roundings
+// follow.
 constexpr double kFloatBound = (27 / 2.0 + 4) * 0x1p-24;
 
 TEST(RmsNorm, FloatModeIsWithinTheBoundOfTheReference) {
@@ -58,7 +62,8 @@ TEST(RmsNorm, ReferenceMatchesTheFormulaInLongDouble) {
   const auto got = c.Run(RmsNormReference, false, 1, 1e-3f);
   for (int64_t r = 0; r < c.rows; ++r) {
     long double sum = 0;
-    for (int64_t k = 0; k < c.cols; ++k) sum += std::pow(static_cast<long double>(c.x[size_t(r * c.cols + k)]), 2);
+    for (int64_t k = 0; k < c.cols; ++k)
+      sum += std::pow(static_cast<long double>(c.x[size_t(r * c.cols + k)]), 2);
     const long double rms = std::sqrt(sum / c.cols + 1e-3f);
     for (int64_t k = 0; k < c.cols; ++k) {
       const auto want = static_cast<float>(c.weight[size_t(k)] * c.x[size_t(r * c.cols + k)] / rms);

@@ -1,11 +1,11 @@
+#include <gtest/gtest.h>
+
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "numerics/bf16.h"
 #include "numerics/bits.h"
@@ -19,13 +19,13 @@ namespace {
 constexpr std::array<uint32_t, 32> kPlainBits = {
     1065353216u, 1061157137u, 1058010522u, 1054337179u, 1050798235u, 1047712803u, 1043732615u, 1040747895u,
     1036831949u, 1033475085u, 1030116802u, 1026341397u, 1023510243u, 1019364175u, 1016180025u, 1012562930u,
-    1008981770u, 1005959600u, 1001931932u, 998911607u, 995049016u, 991652109u, 988353832u, 984533390u,
-    981668463u, 977573004u, 974350870u, 970790693u, 967166816u, 964208661u, 960132947u, 957076594u};
+    1008981770u, 1005959600u, 1001931932u, 998911607u,  995049016u,  991652109u,  988353832u,  984533390u,
+    981668463u,  977573004u,  974350870u,  970790693u,  967166816u,  964208661u,  960132947u,  957076594u};
 constexpr std::array<uint32_t, 32> kCompressedBits = {
     1065353216u, 1060112954u, 1056054303u, 1051098369u, 1046804782u, 1042117749u, 1037601972u, 1033169251u,
     1028443341u, 1024251131u, 1019326489u, 1015361742u, 1010249151u, 1006366088u, 1001209182u, 997081655u,
-    991197921u, 985076960u, 979287478u, 973418702u, 966505391u, 959469944u, 952012877u, 943627103u,
-    933484300u, 917783504u, 913828774u, 908753896u, 904558591u, 899759068u, 895336240u, 890797133u};
+    991197921u,  985076960u,  979287478u,  973418702u,  966505391u,  959469944u,  952012877u,  943627103u,
+    933484300u,  917783504u,  913828774u,  908753896u,  904558591u,  899759068u,  895336240u,  890797133u};
 
 RopeSpec Released(bool compressed) {
   RopeSpec spec;
@@ -43,7 +43,8 @@ TEST(RopeInvFreq, ReproducesThePublishedBits) {
     const auto inv_freq = RopeInvFreq(Released(compressed));
     ASSERT_EQ(inv_freq.size(), 32u);
     const auto& expected = compressed ? kCompressedBits : kPlainBits;
-    for (size_t n = 0; n < 32; ++n) EXPECT_EQ(numerics::FloatBits(inv_freq[n]), expected[n]) << compressed << " " << n;
+    for (size_t n = 0; n < 32; ++n)
+      EXPECT_EQ(numerics::FloatBits(inv_freq[n]), expected[n]) << compressed << " " << n;
   }
 }
 
