@@ -5,19 +5,23 @@
 
 namespace senko::ops {
 
+inline constexpr float kGreedyTemperature = 1e-5f;
+
 struct SampleParams {
   int64_t vocab = 0;
   const float* logits = nullptr;  // [vocab], finite
-  float temperature = 0;          // 0: argmax, ties to the lower id
-  int64_t top_k = 0;              // 0: off
-  float top_p = 1;                // 1: off; the smallest set whose mass reaches top_p
-  float min_p = 0;                // 0: off; relative to the most likely token
+  float temperature = 0;          // below kGreedyTemperature: argmax, ties to the lower id; may be infinite
+  int64_t top_k = 0;              // 0: off; ties to the lower id
+  float top_p = 1;  // 1: off; the smallest set of the likeliest whose mass reaches top_p, one at least
+  float min_p = 0;  // 0: off; relative to the most likely token
   uint64_t seed = 0;
   uint64_t choice = 0;    // n > 1: which of them
   uint64_t position = 0;  // of the token being drawn
 };
 
-// Returns the token id, or -1 when a logit is NaN or infinite (that request fails, nobody else).
+// min_p applies first, then top_k, then top_p to the mass that is left. The arithmetic is
+// sample/draw_scheme.h's, in integers, so every backend draws the same id. vocab is 1 .. 2^19. Returns the
+// token id, or -1 when a logit is NaN or infinite (that request fails, nobody else).
 int64_t SampleReference(const SampleParams& p);
 int64_t SampleCpu(const SampleParams& p);
 
