@@ -67,6 +67,12 @@ def read_safetensors(path):
     return out
 
 
+def read_dump(path):
+    """A dump file of one prompt, named prompt_k.safetensors: {name without the prompt: array}."""
+    prefix = pathlib.Path(path).stem + "."
+    return {name.removeprefix(prefix): value for name, value in read_safetensors(path).items()}
+
+
 def write_safetensors(path, tensors, metadata=None):
     """tensors: name -> array, or name -> (dtype string, array of storage units)."""
     plain = {np.dtype(v): k for k, v in NUMPY_OF.items() if k not in ("BF16", "F8_E4M3", "F8_E8M0")}

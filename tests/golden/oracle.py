@@ -2,12 +2,12 @@
 """Logits of transformers' deepseek_v41 for a checkpoint in the released layout, in float64 or float32.
 
   oracle.py --transformers-src DIR --model DIR --tokens FILE.json --out FILE.safetensors [--dump DIR]
-            [--dtype float64|float32] [--chunks 7,64]
+            [--dtype float64|float32] [--chunks 7,64] [--inject DIR]
 
 FILE.json is {"prompts": [[ids], ...]}. Per prompt k the output holds prompt_k.positions I64 [T], prompt_k.logits F32
 [T, vocab] and the distances to the nearest boundary, F32 [T]: prompt_k.gap_select, .gap_route, .gap_quant
 (boundaries.py). --dump writes operator material, one file per prompt (README.md, "Dump files"); every layer is then
-fed a stream rounded to float32.
+fed a stream rounded to float32. --inject feeds every layer the streams of another dump instead.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import hf_source
-from checkpoint import write_safetensors
+from checkpoint import read_dump, write_safetensors
 from hf_model import Oracle
 from recorder import Recorder
 
@@ -27,11 +27,12 @@ GAPS = {"gap_select": ("select", "candidate"), "gap_route": ("route",),
         "gap_quant": ("window", "entry", "index_key", "index_query")}
 
 
-def run(oracle, tokens, keep=False):
+def run(oracle, tokens, keep=False, inject=None):
     """logits [T, vocab] and the Recorder of one prompt in one piece."""
-    recorder = Recorder(oracle, len(tokens), keep=keep, round_streams=keep)
+    recorder = Recorder(oracle, len(tokens), keep=keep, round_streams=keep, inject=inject)
     with recorder.attached():
         logits = oracle.logits(tokens, watch=recorder.watch)
+    recorder.put_gaps()
     return logits, recorder
 
 
@@ -50,6 +51,7 @@ def main():
     parser.add_argument("--tokens", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--dump")
+    parser.add_argument("--inject")
     parser.add_argument("--dtype", default="float64", choices=("float64", "float32"))
     parser.add_argument("--chunks", type=lambda s: [int(x) for x in s.split(",")])
     args = parser.parse_args()
@@ -62,7 +64,8 @@ def main():
         if args.chunks:
             logits, recorded = oracle.logits(tokens, args.chunks), {}
         else:
-            logits, recorder = run(oracle, tokens, keep=bool(args.dump))
+            inject = read_dump(pathlib.Path(args.inject) / f"prompt_{k}.safetensors") if args.inject else None
+            logits, recorder = run(oracle, tokens, keep=bool(args.dump), inject=inject)
             recorded = gaps(recorder)
         out[f"prompt_{k}.positions"] = np.arange(len(tokens))
         out[f"prompt_{k}.logits"] = logits.astype(np.float32)

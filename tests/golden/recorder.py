@@ -17,11 +17,12 @@ class Recorder:
     """gaps[kind][layer]: [T] float64, inf where nothing is decided. tensors: filled when `keep` is set.
 
     round_streams: pass every layer a stream and a pre-mix rounded to float32, so that another implementation can
-    be given exactly the same inputs.
+    be given exactly the same inputs. inject: another run's tensors; every layer gets its stream_in and pre_in.
     """
 
-    def __init__(self, oracle, length, keep=False, round_streams=False):
+    def __init__(self, oracle, length, keep=False, round_streams=False, inject=None):
         self.oracle, self.length, self.keep, self.round_streams = oracle, length, keep, round_streams
+        self.inject = inject
         c = oracle.c
         self.gaps = {kind: np.full((c.num_hidden_layers, length), np.inf) for kind in KINDS}
         self.tensors = {}
@@ -133,6 +134,9 @@ class Recorder:
             stream, pre = args[0], args[1]
             if self.round_streams:
                 stream, pre = stream.float().to(stream.dtype), pre.float().to(pre.dtype)
+            if self.inject is not None:
+                stream, pre = (torch.from_numpy(self.inject[f"layer_{index}.{name}"])[None].to(value.dtype)
+                               for name, value in (("stream_in", stream), ("pre_in", pre)))
             self.layer, self.mixes = index, 0
             self.put("stream_in", stream[0])
             self.put("pre_in", pre[0])
@@ -163,6 +167,13 @@ class Recorder:
                     keep("attn_out")),
                 layer.ffn_norm.register_forward_hook(keep("ffn_in")), layer.ffn.register_forward_hook(
                     keep("ffn_out"))]
+
+    def put_gaps(self):
+        """The distances themselves, per layer, for judging another run's dump."""
+        for kind, layers in self.gaps.items():
+            for self.layer, row in enumerate(layers):
+                if np.isfinite(row).any():
+                    self.put(f"gap_{kind}", row)
 
     def nearest(self, kinds):
         """[T]: the smallest distance over layers and kinds."""

@@ -3,7 +3,7 @@
 bf16 rounding points, activation rounding, image masks with bias_vl, and both kinds of bounded replay.
 
   reference.py --model DIR --tokens FILE.json --out FILE.safetensors [--numerics float|model|model-noaq]
-               [--chunks a,b,c] [--encoder-replay H] [--decoder-replay trim|halo|full] [--dump DIR]
+               [--chunks a,b,c] [--encoder-replay H] [--decoder-replay trim|halo|full] [--dump DIR] [--inject DIR]
 
 Output and dump files are those of `senko logits`. Image tokens (id image_token_id) take the embedding row of their
 id: the vision tower is not computed here.
@@ -16,7 +16,7 @@ import pathlib
 import numpy as np
 
 import model_config
-from checkpoint import Checkpoint, write_safetensors
+from checkpoint import Checkpoint, read_dump, write_safetensors
 from reference_layer import Layer
 from reference_ops import Numerics, inv_freq
 
@@ -47,10 +47,11 @@ class EngramHash:
 
 
 class Reference:
-    def __init__(self, directory, numerics="float"):
+    def __init__(self, directory, numerics="float", products=np.float64):
+        """products: the precision matrix products are summed in; float32 shows what rounding alone may change."""
         self.c = c = model_config.load(directory)
         checkpoint = Checkpoint(directory)
-        self.n = Numerics(numerics, c.rms_norm_eps)
+        self.n = Numerics(numerics, c.rms_norm_eps, products)
         self.hash = EngramHash(c, checkpoint.engram_map()) if c.engram_layer_ids else None
         self.freq = {0: inv_freq(c.rope_theta, c.qk_rope_head_dim, {})}
         if c.kv_source_layer_ids:
@@ -58,7 +59,8 @@ class Reference:
         self.layers = [Layer(self, checkpoint, index) for index in range(c.num_hidden_layers)]
         self.embed, self.head, self.final = (checkpoint.value(f"{name}.weight").astype(np.float64)
                                              for name in ("embed", "head", "norm"))
-        self.tensors = None
+        self.tensors = None  # dict: keep what operators read and write, as `--dump`
+        self.inject = None   # dict of a dump: its streams, selections and routing replace this run's
         self.reset()
 
     def reset(self):
@@ -129,10 +131,13 @@ def main():
     parser.add_argument("--encoder-replay", type=int, default=0, metavar="H")
     parser.add_argument("--decoder-replay", default="trim", choices=("trim", "halo", "full"))
     parser.add_argument("--dump")
+    parser.add_argument("--inject")
     args = parser.parse_args()
     reference, out = Reference(args.model, args.numerics), {}
     for k, tokens in enumerate(json.loads(pathlib.Path(args.tokens).read_text())["prompts"]):
         reference.tensors = {} if args.dump else None
+        if args.inject:
+            reference.inject = read_dump(pathlib.Path(args.inject) / f"prompt_{k}.safetensors")
         positions, logits = reference.run(tokens, args.chunks, args.encoder_replay, args.decoder_replay)
         out[f"prompt_{k}.positions"], out[f"prompt_{k}.logits"] = positions, logits.astype(np.float32)
         if args.dump:

@@ -27,7 +27,7 @@ class Layer:
         c, hc = self.c, self.c.hc_mult
         fn, scale, base = (self.w(f"hc_{site}_{part}", True) for part in ("fn", "scale", "base"))
         flat = stream.reshape(len(stream), -1)
-        m = (flat @ fn.T) / np.sqrt((flat * flat).mean(-1, keepdims=True) + c.rms_norm_eps)
+        m = self.n.linf(flat, fn) / np.sqrt((flat * flat).mean(-1, keepdims=True) + c.rms_norm_eps)
         pre = sigmoid(m[:, :hc] * scale[0] + base[:hc]) + c.hc_eps
         post = 2 * sigmoid(m[:, hc:2 * hc] * scale[1] + base[hc:2 * hc])
         comb = (m[:, 2 * hc:] * scale[2] + base[2 * hc:]).reshape(-1, hc, hc)
@@ -65,6 +65,7 @@ class Layer:
 
     def produce(self, stream, pre, positions):
         """KV of every row of the last source, whose own queries run on fewer rows."""
+        stream, pre = self.injected("stream_in", positions, stream), self.injected("pre_in", positions, pre)
         if self.index in self.c.engram_layer_ids:
             stream = self.engram(stream, positions)
         self.write_kv(self.n.norm(self.collapse(stream, pre), self.w("attn_norm.weight", True)), positions)
@@ -84,7 +85,7 @@ class Layer:
         if self.ratio == 1:
             return positions, n.norm(n.linb(x, self.w("attn.compressor.wkv")), norm)
         pending = self.model.state["pending"].setdefault(self.index, {})
-        c, z = x @ self.w("attn.compressor.wkv").T, x @ self.w("attn.compressor.wgate").T
+        c, z = n.linf(x, self.w("attn.compressor.wkv")), n.linf(x, self.w("attn.compressor.wgate"))
         pending.update({int(p): pair for p, pair in zip(positions, zip(c, z))})
         firsts, pooled = [], []
         for p in sorted(pending):
@@ -126,7 +127,7 @@ class Layer:
         weight = n.linb(x, self.w("attn.indexer.weights_proj")) * (c.index_head_dim ** -0.5 * c.index_n_heads ** -0.5)
         is_source = self.index == c.candidate_source_layer_id
         restricted = 0 <= c.candidate_source_layer_id < self.index
-        picks = shared["select"] = {}
+        picks = {}
         if is_source:
             shared["candidates"] = {}
         for r, p in enumerate(map(int, positions)):
@@ -141,8 +142,10 @@ class Layer:
                 score = np.where(allowed, score, -np.inf)
             picks[p] = top(score, c.index_topk)
         self.put_rows("select", picks, positions, c.index_topk)
+        shared["select"] = self.injected_rows("select", picks)
         if is_source:
             self.put_rows("candidates", shared["candidates"], positions, c.candidate_topk_blocks)
+            shared["candidates"] = self.injected_rows("candidates", shared["candidates"])
 
     def candidate_blocks(self, score):
         size, count = self.c.candidate_block_size, len(score)
@@ -151,6 +154,15 @@ class Layer:
         best = np.array([score[b:b + size].max() for b in range(0, count, size)])
         best[(count - 1) // size] = np.inf
         return top(best, self.c.candidate_topk_blocks)
+
+    def injected(self, name, positions, own):
+        """Another run's rows in place of `own`, where they are given."""
+        given = (self.model.inject or {}).get(f"layer_{self.index}.{name}")
+        return own if given is None else given[positions].reshape(own.shape).astype(own.dtype)
+
+    def injected_rows(self, name, own):
+        given = (self.model.inject or {}).get(f"layer_{self.index}.{name}")
+        return own if given is None else {p: given[p][given[p] >= 0] for p in own}
 
     def put_rows(self, name, picks, positions, width):
         out = np.full((len(positions), width), -1, np.int64)
@@ -199,15 +211,16 @@ class Layer:
 
     def moe(self, x, positions):
         c, tokens, k = self.c, self.model.tokens, self.c.num_experts_per_tok
-        s = np.sqrt(softplus(x @ self.w("ffn.gate").T / c.gate_temp))
+        s = np.sqrt(softplus(self.n.linf(x, self.w("ffn.gate")) / c.gate_temp))
         image = np.array([tokens[p] == c.image_token_id for p in positions])
         bias = np.where(image[:, None], self.w("ffn.gate.bias_vl", True), self.w("ffn.gate.bias", True))
         ids = np.argsort(-(s + bias), axis=-1, kind="stable")[:, :k]
+        self.model.put(self.index, "route_ids", ids)
+        ids = self.injected("route_ids", positions, ids)
         weights = np.take_along_axis(s, ids, 1)
         if c.norm_topk_prob and k > 1:
             weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
         weights = weights * c.routed_scaling_factor
-        self.model.put(self.index, "route_ids", ids)
         self.model.put(self.index, "route_weights", weights)
         y = np.zeros_like(x)
         for e in np.unique(ids):
@@ -220,6 +233,7 @@ class Layer:
         n, put = self.n, lambda name, value: self.model.put(self.index, name, value)
         put("stream_in", stream)
         put("pre_in", pre)
+        stream, pre = self.injected("stream_in", positions, stream), self.injected("pre_in", positions, pre)
         if self.index in self.c.engram_layer_ids:
             stream = self.engram(stream, positions)
         attn_pre, post, comb = self.mixes(stream, "attn")

@@ -101,20 +101,23 @@ def inv_freq(base, dim, yarn):
 
 
 class Numerics:
-    def __init__(self, mode, eps):
+    def __init__(self, mode, eps, products=np.float64):
         if mode not in MODES:
             raise ValueError(f"numerics {mode}: one of {', '.join(MODES)}")
-        self.mode, self.eps = mode, eps
+        self.mode, self.eps, self.products = mode, eps, products
+
+    def linf(self, x, w):
+        return (x.astype(self.products) @ w.astype(self.products).T).astype(np.float64)
 
     def r(self, x):
         """A bf16 rounding point."""
         return x if self.mode == "float" else bf16(x)
 
     def lin8(self, x, w):
-        return self.r((qdq_fp8_32(x) if self.mode == "model" else x) @ w.T)
+        return self.r(self.linf(qdq_fp8_32(x) if self.mode == "model" else x, w))
 
     def linb(self, x, w):
-        return self.r(x @ w.T)
+        return self.r(self.linf(x, w))
 
     def norm(self, x, w):
         return self.r(w * (x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)))
