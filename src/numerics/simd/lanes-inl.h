@@ -169,6 +169,32 @@ HWY_INLINE float ReduceSum(F32x16 a) {
 #endif
 }
 
+// sums[i] = ReduceSum(a[i]) for four vectors, for about half the instructions.
+HWY_INLINE void ReduceSum4(const F32x16* HWY_RESTRICT a, float* HWY_RESTRICT sums) {
+#if HWY_TARGET == HWY_AVX3
+  const __m512 a0 = a[0].part[0].raw, a1 = a[1].part[0].raw, a2 = a[2].part[0].raw, a3 = a[3].part[0].raw;
+  const __m512 h01 = _mm512_add_ps(_mm512_shuffle_f32x4(a0, a1, 0x44), _mm512_shuffle_f32x4(a0, a1, 0xEE));
+  const __m512 h23 = _mm512_add_ps(_mm512_shuffle_f32x4(a2, a3, 0x44), _mm512_shuffle_f32x4(a2, a3, 0xEE));
+  const __m512 q = _mm512_add_ps(_mm512_shuffle_f32x4(h01, h23, 0x88), _mm512_shuffle_f32x4(h01, h23, 0xDD));
+  const __m512 d = _mm512_add_ps(q, _mm512_permute_ps(q, 0x4E));
+  const __m512 s = _mm512_add_ps(d, _mm512_permute_ps(d, 0xB1));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(order, s)));
+#elif HWY_TARGET == HWY_AVX2
+  for (int i = 0; i < 4; i += 2) {
+    const __m256 h0 = _mm256_add_ps(a[i].part[0].raw, a[i].part[1].raw);
+    const __m256 h1 = _mm256_add_ps(a[i + 1].part[0].raw, a[i + 1].part[1].raw);
+    const __m256 q = _mm256_add_ps(_mm256_permute2f128_ps(h0, h1, 0x20), _mm256_permute2f128_ps(h0, h1, 0x31));
+    const __m256 d = _mm256_add_ps(q, _mm256_permute_ps(q, 0x4E));
+    const __m256 s = _mm256_add_ps(d, _mm256_permute_ps(d, 0xB1));
+    sums[i] = _mm_cvtss_f32(_mm256_castps256_ps128(s));
+    sums[i + 1] = _mm_cvtss_f32(_mm256_extractf128_ps(s, 1));
+  }
+#else
+  for (int i = 0; i < 4; ++i) sums[i] = ReduceSum(a[i]);
+#endif
+}
+
 // The largest lane; no NaN may be among them.
 HWY_INLINE float ReduceMax(F32x16 a) {
   auto m = a.part[0];

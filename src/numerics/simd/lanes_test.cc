@@ -28,6 +28,9 @@ void Probe(const float* in, float* out) {
   StoreU16(LoadBf16x16(reinterpret_cast<const char*>(in) + 1), out + 176);
   out[192] = ReduceSum(a);
   out[193] = ReduceMax(a);
+  const F32x16 four[4] = {a, b, c, Add(a, b)};
+  ReduceSum4(four, out + 194);
+  for (int i = 0; i < 4; ++i) out[198 + i] = ReduceSum(four[i]);
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ namespace {
 
 HWY_EXPORT(Probe);
 
-constexpr int kOut = 194;
+constexpr int kOut = 202;
 
 void RunTarget(int64_t target, const float* in, float* out) {
   hwy::SetSupportedTargetsForTest(target);
@@ -97,6 +100,7 @@ TEST(Lanes, AgreeWithScalarArithmeticOnEveryTarget) {
       }
       EXPECT_EQ(out[192], t[0]);
       EXPECT_EQ(out[193], *std::max_element(a, a + 16));
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(out[194 + i], out[198 + i]);
     }
     if (results.count(HWY_AVX2) != 0 && results.count(HWY_AVX3) != 0) {
       EXPECT_EQ(0, std::memcmp(results[HWY_AVX2].data(), results[HWY_AVX3].data(), kOut * sizeof(float)));

@@ -32,6 +32,13 @@ struct LinearSpan {
 };
 void RunSpan(const LinearSpan& span);
 
+// The two kernels behind RunSpan, which give the same bits: weights expanded into a panel (many rows), or streamed.
+void SpanByPanel(const LinearSpan& span);
+void SpanByStream(const LinearSpan& span);
+
+// Up to this many rows the weights are streamed; beyond it a panel is expanded.
+inline constexpr int64_t kSkinnyRows = 8;
+
 // Outputs per task that keep all threads busy and a thread's panel worth its making.
 int64_t SpanOutputs(int64_t rows);
 

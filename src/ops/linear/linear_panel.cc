@@ -1,22 +1,18 @@
 // The wide kernel: weights expanded to float once per block of outputs, then register-blocked dot products.
-// Included once per target.
-#if defined(SENKO_OPS_LINEAR_LINEAR_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef SENKO_OPS_LINEAR_LINEAR_PANEL_INL_H_
-#undef SENKO_OPS_LINEAR_LINEAR_PANEL_INL_H_
-#else
-#define SENKO_OPS_LINEAR_LINEAR_PANEL_INL_H_
-#endif
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/linear_panel.cc"
+#include "hwy/foreach_target.h"
+#include "ops/linear/linear_dequantise-inl.h"
 
 #include <algorithm>
 
 #include "numerics/bf16.h"
-#include "numerics/simd/lanes-inl.h"
-#include "ops/linear/linear_dequantise-inl.h"
 #include "ops/linear/linear_span.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace senko::ops {
 namespace HWY_NAMESPACE {
+namespace {
 
 // Rows and outputs whose accumulators fit the registers, one native part at a time.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
@@ -32,7 +28,7 @@ using NativeVec = hn::Vec<v::NativeF32>;
 //   x[r]: the row's columns of this chunk; steps full vectors of 16, then `tail` columns (0..15; never for FP4)
 //   panel: [step][kTileOuts][16]; scales: [block][kTileOuts][16], FP4 only
 template <int kRows, bool kGrouped>
-HWY_INLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY_RESTRICT panel,
+HWY_NOINLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY_RESTRICT panel,
                           const float* HWY_RESTRICT scales, int64_t steps, int64_t tail,
                           float (*HWY_RESTRICT sums)[kTileOuts]) {
   constexpr size_t kLanes = v::kNativeLanes;
@@ -81,14 +77,16 @@ HWY_INLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY_R
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int j = 0; j < kTileOuts; ++j) sums[r][j] = v::ReduceSum(lanes[r][j]);
-  }
+  float* const flat = &sums[0][0];
+  const v::F32x16* const from = &lanes[0][0];
+  constexpr int kSums = kRows * kTileOuts;
+  for (int i = 0; i + 4 <= kSums; i += 4) v::ReduceSum4(from + i, flat + i);
+  for (int i = kSums / 4 * 4; i < kSums; ++i) flat[i] = v::ReduceSum(from[i]);
 }
 
 // Adds one chunk's sums of rows [row, row + kRows) and outputs [n, n + outs) to y.
 template <int kRows>
-HWY_INLINE void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, int64_t k0, int64_t count,
+void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, int64_t k0, int64_t count,
                          const float* panel, const float* scales) {
   const float* x[kRows];
   for (int r = 0; r < kRows; ++r) x[r] = p.x[row + r] + k0;
@@ -109,7 +107,7 @@ HWY_INLINE void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, 
 }
 
 // The whole span. panel: kPanelFloats floats, 64-byte aligned, of the calling thread.
-void SpanByPanel(const LinearSpan& p, float* panel) {
+void PanelSpan(const LinearSpan& p, float* panel) {
   float* const scales = panel + kPanelOuts * kChunk;
   for (int64_t n0 = p.begin; n0 < p.end; n0 += kPanelOuts) {
     const int64_t n1 = std::min(n0 + kPanelOuts, p.end);
@@ -139,8 +137,27 @@ void SpanByPanel(const LinearSpan& p, float* panel) {
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace senko::ops
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#if HWY_ONCE
+#include "tensor/buffer.h"
+
+namespace senko::ops {
+namespace {
+
+HWY_EXPORT(PanelSpan);
+
+constexpr size_t kPanelFloats = 96 * (kChunk + kChunk / kFp4BlockCols * 16);  // values and FP4 scales
+
+}  // namespace
+
+void SpanByPanel(const LinearSpan& span) {
+  thread_local Buffer<float> panel(kPanelFloats);
+  HWY_DYNAMIC_DISPATCH(PanelSpan)(span, panel.data());
+}
+
+}  // namespace senko::ops
+#endif  // HWY_ONCE
