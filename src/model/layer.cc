@@ -49,20 +49,23 @@ void InjectEngram(const PassContext& context, std::span<const SequenceInput> seq
                   const RowSet& rows) {
   const config::ModelConfig& config = context.model.config();
   const ops::OpTable& ops = context.model.options().ops;
-  const EngramWeights& engram = *layer.engram;
+  const EngramWeights& weights = *layer.engram;
   Workspace& ws = context.workspace;
   const int64_t slots = (config.engram.max_ngram - 1) * config.engram.num_heads;
   for (int64_t r = 0; r < rows.size(); ++r) {
     context.model.hasher()->Rows(layer.plan.engram_slot, sequences[static_cast<size_t>(rows.sequences()[r])].tokens,
                                  rows.positions()[r], ws.engram_rows.data() + r * slots);
   }
-  ops.engram_gather({rows.size(), slots, ws.engram_rows.data(), engram.table, ws.engram_in.data()}, context.pool);
+  const engram::Tables& tables = *context.model.engram_tables();
+  tables.WillNeed(layer.plan.engram_slot, {ws.engram_rows.data(), static_cast<size_t>(rows.size() * slots)});
+  ops.engram_gather({rows.size(), slots, ws.engram_rows.data(), tables[layer.plan.engram_slot], ws.engram_in.data()},
+                    context.pool);
   const int64_t width = slots * config.engram.head_dim;
   if (context.model.rounds_activations()) {
     ops.round_activations(ws.engram_in.data(), ws.engram_in.data(), rows.size(), width, context.pool);
   }
   const int64_t kv_width = (config.hc_mult + 1) * config.hidden_size;
-  ops.linear({rows.size(), ws.engram_in.data(), width, engram.wkv, ws.engram_kv.data(), kv_width,
+  ops.linear({rows.size(), ws.engram_in.data(), width, weights.wkv, ws.engram_kv.data(), kv_width,
               context.model.rounds_to_bf16()},
              context.pool);
   ops::EngramInjectParams inject;
@@ -70,8 +73,8 @@ void InjectEngram(const PassContext& context, std::span<const SequenceInput> seq
   inject.streams = config.hc_mult;
   inject.hidden = config.hidden_size;
   inject.kv = ws.engram_kv.data();
-  inject.q_weight = engram.q_weight;
-  inject.k_weight = engram.k_weight;
+  inject.q_weight = weights.q_weight;
+  inject.k_weight = weights.k_weight;
   inject.rms_eps = static_cast<float>(config.rms_norm_eps);
   inject.is_image = rows.is_image();
   inject.round_bf16 = context.model.rounds_to_bf16();

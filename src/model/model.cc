@@ -36,7 +36,9 @@ Model::Model(const checkpoint::Checkpoint& checkpoint, const config::ModelConfig
       slot_layout_(config::MakeSlotLayout(config, options.verify_rows)),
       inv_freq_plain_(ops::RopeInvFreq(PlainRope(config))),
       inv_freq_compressed_(ops::RopeInvFreq(CompressedRope(config))) {
-  if (!config.engram.layers.empty()) hasher_ = std::make_unique<engram::Hasher>(config, std::move(token_map));
+  if (config.engram.layers.empty()) return;
+  hasher_ = std::make_unique<engram::Hasher>(config, std::move(token_map));
+  engram_tables_ = std::make_unique<engram::Tables>(checkpoint, config);
 }
 
 }  // namespace senko::model

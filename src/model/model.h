@@ -12,6 +12,7 @@
 #include "config/kv_layout.h"
 #include "config/layer_schedule.h"
 #include "engram/hasher.h"
+#include "engram/tables.h"
 #include "model/probe.h"
 #include "model/step.h"
 #include "model/weights.h"
@@ -44,7 +45,9 @@ class Model {
   std::span<const float> inv_freq(bool compressed) const {
     return compressed ? std::span<const float>(inv_freq_compressed_) : std::span<const float>(inv_freq_plain_);
   }
+  // Null without Engram layers.
   const engram::Hasher* hasher() const { return hasher_.get(); }
+  const engram::Tables* engram_tables() const { return engram_tables_.get(); }
   bool rounds_to_bf16() const { return numerics::RoundsToBf16(options_.numerics); }
   bool rounds_activations() const { return numerics::RoundsActivations(options_.numerics); }
 
@@ -57,6 +60,7 @@ class Model {
   std::vector<float> inv_freq_plain_;
   std::vector<float> inv_freq_compressed_;
   std::unique_ptr<engram::Hasher> hasher_;
+  std::unique_ptr<engram::Tables> engram_tables_;
 };
 
 // Where a pass runs. `slab` is the pages' memory (cache::PagePool::slab).

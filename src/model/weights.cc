@@ -18,7 +18,7 @@ class Binder {
   Binder(const Checkpoint& checkpoint, Weights& weights) : checkpoint_(checkpoint), weights_(weights) {}
 
   const uint8_t* Bytes(const std::string& name, DType type, int64_t elements) const {
-    const auto& tensor = checkpoint_.Get(name);
+    const auto& tensor = checkpoint_.At(name);
     int64_t count = 1;
     for (int64_t dim : tensor.shape) count *= dim;
     if (tensor.dtype != type || count != elements) {
@@ -120,12 +120,8 @@ void BindMoe(Binder& b, const ModelConfig& c, const std::string& p, LayerWeights
   }
 }
 
-EngramWeights BindEngram(Binder& b, const ModelConfig& c, const std::string& p, int slot) {
+EngramWeights BindEngram(Binder& b, const ModelConfig& c, const std::string& p) {
   EngramWeights e;
-  e.table.rows = c.engram.rows[static_cast<size_t>(slot)];
-  e.table.dim = c.engram.head_dim;
-  e.table.values = b.Bytes(p + "embed.weight", DType::kF8E4M3, e.table.rows * e.table.dim);
-  e.table.scales = b.Bytes(p + "embed.scale", DType::kF8E8M0, e.table.rows * (e.table.dim / 32));
   const int64_t in = (c.engram.max_ngram - 1) * c.engram.num_heads * c.engram.head_dim;
   e.wkv = b.Fp8(p + "wkv", (c.hc_mult + 1) * c.hidden_size, in);
   e.q_weight = b.Bf16Vector(p + "q_weight", c.stream_dim());
@@ -167,7 +163,7 @@ Weights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config) {
     w.ffn_norm = b.Bf16Vector(p + "ffn_norm.weight", config.hidden_size);
     BindAttention(b, config, p + "attn.", w);
     BindMoe(b, config, p + "ffn.", w);
-    if (plan.engram_slot >= 0) w.engram = BindEngram(b, config, p + "engram.", plan.engram_slot);
+    if (plan.engram_slot >= 0) w.engram = BindEngram(b, config, p + "engram.");
     weights.layers.push_back(std::move(w));
   }
   return weights;

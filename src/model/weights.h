@@ -9,7 +9,6 @@
 #include "checkpoint/checkpoint.h"
 #include "config/layer_schedule.h"
 #include "config/model_config.h"
-#include "ops/engram/engram.h"
 #include "ops/experts/experts.h"
 #include "ops/linear/linear.h"
 #include "tensor/buffer.h"
@@ -39,7 +38,6 @@ struct IndexerWeights {
 };
 
 struct EngramWeights {
-  ops::EngramTable table;           // [rows, head_dim]
   ops::WeightView wkv;              // fp8 [(hc + 1) * D, slots * head_dim]
   const float* q_weight = nullptr;  // [hc, D]
   const float* k_weight = nullptr;  // [hc, D]

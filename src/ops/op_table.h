@@ -1,6 +1,7 @@
 // One function per operator and backend, so that a model can be run with any mixture: `--op-impl attention=reference`.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 #include "ops/attention/attention.h"
@@ -19,25 +20,25 @@
 namespace senko::ops {
 
 struct OpTable {
-  void (*linear)(const LinearParams&, ThreadPool&);
-  void (*round_activations)(const float*, float*, int64_t, int64_t, ThreadPool&);
-  void (*rms_norm)(const RmsNormParams&, ThreadPool&);
-  void (*mhc_mix)(const MhcMixParams&, ThreadPool&);
-  void (*mhc_collapse)(const MhcCollapseParams&, ThreadPool&);
-  void (*mhc_expand)(const MhcExpandParams&, ThreadPool&);
-  void (*window_write)(const WindowWriteParams&, ThreadPool&);
-  void (*compress)(const CompressParams&, ThreadPool&);
-  void (*entry_write)(const EntryWriteParams&, ThreadPool&);
-  void (*key_write)(const KeyWriteParams&, ThreadPool&);
-  void (*attention)(const AttentionParams&, ThreadPool&);
-  void (*index_query)(const IndexQueryParams&, ThreadPool&);
-  void (*select)(const SelectParams&, ThreadPool&);
-  void (*router)(const RouterParams&, ThreadPool&);
-  void (*experts)(const ExpertsParams&, ThreadPool&);
-  void (*output_proj)(const OutputProjParams&, ThreadPool&);
-  void (*engram_gather)(const EngramGatherParams&, ThreadPool&);
-  void (*engram_inject)(const EngramInjectParams&, ThreadPool&);
-  void (*logits)(const LogitsParams&, uint8_t* finite, ThreadPool&);
+  std::function<void(const LinearParams&, ThreadPool&)> linear;
+  std::function<void(const float*, float*, int64_t, int64_t, ThreadPool&)> round_activations;
+  std::function<void(const RmsNormParams&, ThreadPool&)> rms_norm;
+  std::function<void(const MhcMixParams&, ThreadPool&)> mhc_mix;
+  std::function<void(const MhcCollapseParams&, ThreadPool&)> mhc_collapse;
+  std::function<void(const MhcExpandParams&, ThreadPool&)> mhc_expand;
+  std::function<void(const WindowWriteParams&, ThreadPool&)> window_write;
+  std::function<void(const CompressParams&, ThreadPool&)> compress;
+  std::function<void(const EntryWriteParams&, ThreadPool&)> entry_write;
+  std::function<void(const KeyWriteParams&, ThreadPool&)> key_write;
+  std::function<void(const AttentionParams&, ThreadPool&)> attention;
+  std::function<void(const IndexQueryParams&, ThreadPool&)> index_query;
+  std::function<void(const SelectParams&, ThreadPool&)> select;
+  std::function<void(const RouterParams&, ThreadPool&)> router;
+  std::function<void(const ExpertsParams&, ThreadPool&)> experts;
+  std::function<void(const OutputProjParams&, ThreadPool&)> output_proj;
+  std::function<void(const EngramGatherParams&, ThreadPool&)> engram_gather;
+  std::function<void(const EngramInjectParams&, ThreadPool&)> engram_inject;
+  std::function<void(const LogitsParams&, uint8_t* finite, ThreadPool&)> logits;
 };
 
 OpTable CpuOps();

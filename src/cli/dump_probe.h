@@ -1,0 +1,52 @@
+// `senko logits --dump` and `--inject`: what flows between operators, as safetensors named
+// prompt_{k}.layer_{l}.{point} with the rows' positions in prompt_{k}.layer_{l}.positions.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "model/probe.h"
+
+namespace senko::cli {
+
+// Collects every point of one prompt, in row order of appearance, and writes one file per prompt:
+// DIR/prompt_{k}.safetensors. Values are those after injection.
+class DumpProbe : public model::Probe {
+ public:
+  // Either folder may be empty. Injected tensors: DIR/prompt_{k}.safetensors of the same names; a point that is absent
+  // is left as computed, and rows beyond the tensor's are too.
+  DumpProbe(std::filesystem::path dump, std::filesystem::path inject);
+
+  void BeginPrompt(int64_t k);
+  void EndPrompt();  // writes the file
+
+  void Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
+              float* data) override;
+  void Ints(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
+            int32_t* data, int32_t* counts) override;
+
+ private:
+  template <typename T>
+  struct Series {
+    int64_t width = 0;
+    std::vector<T> values;
+  };
+  std::string Name(int64_t layer, std::string_view point) const;
+  const checkpoint::TensorRef* Injected(const std::string& name, DType type, int64_t width);
+
+  std::filesystem::path dump_, inject_;
+  int64_t prompt_ = 0;
+  std::unique_ptr<checkpoint::SafetensorsFile> injected_;
+  std::map<std::string, checkpoint::TensorRef> injected_tensors_;
+  std::map<std::string, Series<float>> floats_;
+  std::map<std::string, Series<int32_t>> ints_;
+  std::map<std::string, std::vector<int64_t>> positions_;  // per "prompt_k.layer_l."; of its last point
+};
+
+}  // namespace senko::cli

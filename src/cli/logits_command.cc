@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+#include "cli/commands.h"
+#include "cli/dump_probe.h"
+#include "cli/run_context.h"
+#include "cli/terminal.h"
+#include "cli/token_file.h"
+
+namespace senko::cli {
+namespace {
+
+// The pieces a span of `tokens` is fed in: --chunks with its last value repeated.
+std::vector<int64_t> Pieces(int64_t tokens, const std::vector<int64_t>& chunks, int64_t whole) {
+  std::vector<int64_t> pieces;
+  for (size_t i = 0; tokens > 0; ++i) {
+    const int64_t want = chunks.empty() ? whole : chunks[std::min(i, chunks.size() - 1)];
+    pieces.push_back(std::min(want, tokens));
+    tokens -= pieces.back();
+  }
+  return pieces;
+}
+
+// Positions whose logits come out: not replayed, not trimmed. The rule is Session's; rows are checked when they run.
+int64_t FirstRow(const config::ModelConfig& config, int64_t prompt, runtime::DecoderReplay replay, int64_t hit) {
+  int64_t first = 0;
+  if (config.last_kv_source() >= 0) {
+    const int64_t later = config.num_layers - 1 - config.last_kv_source();
+    if (replay == runtime::DecoderReplay::kTrim) first = prompt - config.window;
+    if (replay == runtime::DecoderReplay::kHalo) first = prompt - config.window - later * (config.window - 1);
+  }
+  return std::max({int64_t{0}, first, hit});
+}
+
+struct PromptOutput {
+  size_t positions = 0;  // tensor indices of the writer
+  size_t logits = 0;
+};
+
+}  // namespace
+
+int RunLogits(const LogitsOptions& options) {
+  for (int64_t c : options.chunks) {
+    if (c < 1) throw Error(ErrorCode::kInvalidArgument, "--chunks: " + std::to_string(c) + " is not a positive size");
+  }
+  RunContext run = LoadForRun(options.run);
+  const config::ModelConfig& config = run.config();
+  const runtime::DecoderReplay replay =
+      ParseDecoderReplay(options.run.decoder_replay, runtime::DecoderReplay::kFull);
+  const auto prompts = ReadTokenFile(options.tokens, config.vocab_size);
+  const int64_t hit = options.encoder_replay;
+  if (hit != 0 && (hit % options.run.block_size != 0 || hit <= config.window)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--encoder-replay " + std::to_string(hit) + ": must be a multiple of --block-size " +
+                    std::to_string(options.run.block_size) + " above the window of " + std::to_string(config.window));
+  }
+  int64_t longest = 0;
+  for (size_t k = 0; k < prompts.size(); ++k) {
+    const int64_t length = static_cast<int64_t>(prompts[k].size());
+    longest = std::max(longest, length);
+    if (length > config.max_positions) {
+      throw Error(ErrorCode::kInvalidArgument, options.tokens + ": prompts[" + std::to_string(k) + "] has " +
+                                                   std::to_string(length) + " tokens, the model's context is " +
+                                                   std::to_string(config.max_positions));
+    }
+    if (hit >= length) {
+      throw Error(ErrorCode::kInvalidArgument, "--encoder-replay " + std::to_string(hit) + ": prompts[" +
+                                                   std::to_string(k) + "] has only " + std::to_string(length) +
+                                                   " tokens, and at least one must be new");
+    }
+  }
+  const int64_t whole = std::min(longest, options.run.max_batched_tokens);
+  const int64_t largest = options.chunks.empty()
+                              ? whole
+                              : std::min(longest, *std::max_element(options.chunks.begin(), options.chunks.end()));
+  AllocateForRun(run, options.run, (hit != 0 ? 2 : 1) * longest + options.run.block_size, 2, std::max(largest, int64_t{1}));
+
+  std::vector<checkpoint::TensorSpec> specs;
+  std::vector<PromptOutput> outputs;
+  for (size_t k = 0; k < prompts.size(); ++k) {
+    const int64_t length = static_cast<int64_t>(prompts[k].size());
+    const int64_t rows = length - FirstRow(config, length, replay, hit);
+    const std::string name = "prompt_" + std::to_string(k);
+    outputs.push_back({specs.size(), specs.size() + 1});
+    specs.push_back({name + ".positions", DType::kI64, {rows}});
+    specs.push_back({name + ".logits", DType::kF32, {rows, config.vocab_size}});
+  }
+  checkpoint::SafetensorsWriter writer(options.out, specs);
+  DumpProbe probe(options.dump, options.inject);
+  const bool probing = !options.dump.empty() || !options.inject.empty();
+  const ProgressSink progress = TerminalProgress();
+
+  // Logits leave in blocks of rows, so memory does not grow with the prompt.
+  const int64_t block = std::clamp<int64_t>((int64_t{16} << 20) / (config.vocab_size * 4), 1, largest);
+  std::vector<float> logits(static_cast<size_t>(block * config.vocab_size));
+  std::vector<uint8_t> finite(static_cast<size_t>(block));
+  int status = 0;
+  for (size_t k = 0; k < prompts.size(); ++k) {
+    const std::span<const int32_t> prompt(prompts[k]);
+    const int64_t length = static_cast<int64_t>(prompt.size());
+    const int64_t first = FirstRow(config, length, replay, hit);
+    runtime::Session session(*run.executor, *run.slots, length, replay);
+    if (hit != 0) {
+      runtime::Session cold(*run.executor, *run.slots, hit, runtime::DecoderReplay::kFull);
+      int64_t fed = 0;
+      for (int64_t piece : Pieces(hit, options.chunks, whole)) {
+        cold.Feed(prompt.subspan(static_cast<size_t>(fed), static_cast<size_t>(piece)));
+        fed += piece;
+      }
+      session.AdoptPrefix(prompt.first(static_cast<size_t>(hit)), cold.pages());
+    }
+    if (probing) {
+      probe.BeginPrompt(static_cast<int64_t>(k));
+      run.executor->set_probe(&probe);
+    }
+    int64_t written = 0;
+    for (int64_t piece : Pieces(length - hit, options.chunks, whole)) {
+      const int64_t kept =
+          session.Feed(prompt.subspan(static_cast<size_t>(session.size()), static_cast<size_t>(piece)));
+      const auto positions = run.executor->kept_positions();
+      for (int64_t at = 0; at < kept; at += block) {
+        const int64_t count = std::min(block, kept - at);
+        run.executor->Logits(at, count, logits.data(), finite.data());
+        for (int64_t r = 0; r < count; ++r) {
+          const int64_t position = positions[static_cast<size_t>(at + r)];
+          const uint64_t row = static_cast<uint64_t>(position - first);
+          const std::span<const float> values(logits.data() + r * config.vocab_size,
+                                              static_cast<size_t>(config.vocab_size));
+          writer.Write(outputs[k].positions, row * sizeof(int64_t), std::as_bytes(std::span(&position, 1)));
+          writer.Write(outputs[k].logits, row * values.size_bytes(), std::as_bytes(values));
+          ++written;
+          if (finite[static_cast<size_t>(r)] == 0) {
+            std::fprintf(stderr, "senko: prompt_%zu: a logit at position %lld is NaN or infinite\n", k,
+                         static_cast<long long>(position));
+            status = 2;
+          }
+        }
+      }
+      if (progress) progress({"logits", static_cast<uint64_t>(session.size()), static_cast<uint64_t>(length), "tokens"});
+    }
+    if (written != length - first) throw std::logic_error("logits: rows that ran differ from the rows announced");
+    if (probing) {
+      run.executor->set_probe(nullptr);
+      probe.EndPrompt();
+    }
+  }
+  writer.Finish();
+  return status;
+}
+
+}  // namespace senko::cli

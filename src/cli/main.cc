@@ -1,0 +1,191 @@
+// The `senko` program: command-line parsing and exit codes, nothing else.
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/make_model.h"
+#include "cli/commands.h"
+#include "cli/terminal.h"
+
+namespace senko::cli {
+namespace {
+
+void AddRunFlags(CLI::App& app, RunOptions& o) {
+  app.add_option("--numerics", o.numerics,
+                 "float: float32 with only the KV quantisers; model: every rounding point of the model; model-noaq: "
+                 "the same without activation rounding")
+      ->capture_default_str();
+  app.add_option("--op-impl", o.op_impl, "Run an operator by another backend: OPERATOR=cpu|reference; repeatable");
+  app.add_option("--threads", o.threads, "Worker threads; 0 takes every CPU this process may use")
+      ->capture_default_str();
+  app.add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")->capture_default_str();
+  app.add_option("--max-num-batched-tokens", o.max_batched_tokens, "Most tokens of one step")->capture_default_str();
+}
+
+void AddKvFlags(CLI::App& app, RunOptions& o) {
+  app.add_option("--kv-cache-memory-bytes", o.kv_cache_memory_bytes, "Memory for KV pages; 0 takes what is needed")
+      ->capture_default_str();
+  app.add_option("--decoder-replay", o.decoder_replay,
+                 "Rows of a prompt before its last window: trim skips the decoder pass, halo runs what the last rows "
+                 "depend on, full runs all");
+}
+
+struct Program {
+  CLI::App app{"Senko: DeepSeek-V4.1 inference", "senko"};
+  GenerateOptions generate;
+  LogitsOptions logits;
+  BenchModelOptions bench_model;
+  BenchOpsOptions bench_ops;
+  checkpoint::InspectOptions inspect;
+  checkpoint::MakeModelOptions make_model;
+  int (*run)(Program&) = nullptr;
+
+  Program();
+};
+
+void AddGenerate(Program& p) {
+  CLI::App* c = p.app.add_subcommand("generate", "Continue a prompt");
+  GenerateOptions& o = p.generate;
+  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
+  c->add_option("--prompt", o.prompt, "The prompt's text");
+  c->add_option("--prompt-file", o.prompt_file, "A file with the prompt's text");
+  c->add_option("--token-ids", o.token_ids, "The prompt as ids: 1,2,3");
+  c->add_flag("--chat", o.chat, "Send the prompt as a user's message");
+  c->add_flag("--thinking", o.thinking, "With --chat: let the model reason first");
+  c->add_option("--max-tokens", o.max_tokens, "Most tokens to generate")->capture_default_str();
+  c->add_option("--temperature", o.temperature, "0 takes the most likely token")->capture_default_str();
+  c->add_option("--top-k", o.top_k, "Draw from the k most likely tokens; 0: all")->capture_default_str();
+  c->add_option("--top-p", o.top_p, "Draw from the smallest set of this mass")->capture_default_str();
+  c->add_option("--min-p", o.min_p, "Drop tokens less likely than this part of the likeliest")->capture_default_str();
+  c->add_option("--seed", o.seed, "Same seed, same text")->capture_default_str();
+  c->add_option("--stop", o.stop, "Stop before this text; repeatable");
+  c->add_flag("--ignore-eos", o.ignore_eos, "Go on past the end token");
+  c->add_flag("--json", o.json, "One JSON object instead of text");
+  AddRunFlags(*c, o.run);
+  AddKvFlags(*c, o.run);
+  c->callback([&p] { p.run = [](Program& q) { return RunGenerate(q.generate); }; });
+}
+
+void AddLogits(Program& p) {
+  CLI::App* c = p.app.add_subcommand("logits", "Write the logits of prompts given as token ids");
+  LogitsOptions& o = p.logits;
+  c->add_option("--model", o.run.model, "Checkpoint folder")->required();
+  c->add_option("--tokens", o.tokens, "JSON: {\"prompts\": [[ids], ...]}")->required();
+  c->add_option("--out", o.out, "Safetensors file: prompt_k.positions, prompt_k.logits")->required();
+  c->add_option("--chunks", o.chunks, "Feed prompts in pieces of these sizes, the last one repeated")->delimiter(',');
+  c->add_option("--encoder-replay", o.encoder_replay, "Run the first H tokens cold, then adopt them as a cache hit")
+      ->capture_default_str();
+  c->add_option("--dump", o.dump, "Folder for what flows between operators, one file per prompt");
+  c->add_option("--inject", o.inject, "Folder with tensors to use instead of the computed ones");
+  AddRunFlags(*c, o.run);
+  AddKvFlags(*c, o.run);
+  c->callback([&p] { p.run = [](Program& q) { return RunLogits(q.logits); }; });
+}
+
+void AddBench(Program& p) {
+  CLI::App* bench = p.app.add_subcommand("bench", "Measure, against the machine's limits of the same run");
+  bench->require_subcommand(1);
+  CLI::App* ops = bench->add_subcommand("ops", "Every operator at the released model's shapes");
+  ops->add_option("--filter", p.bench_ops.filter, "Only cases whose name contains this");
+  ops->add_option("--threads", p.bench_ops.threads, "0 takes every CPU this process may use")->capture_default_str();
+  ops->add_flag("--json", p.bench_ops.json, "One JSON object instead of a table");
+  ops->callback([&p] { p.run = [](Program& q) { return RunBenchOps(q.bench_ops); }; });
+  auto add = [&](const char* name, const char* help) {
+    CLI::App* c = bench->add_subcommand(name, help);
+    BenchModelOptions& o = p.bench_model;
+    c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
+    c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
+    c->add_option("--prompt-tokens", o.prompt_tokens, "Length of the random prompt")->capture_default_str();
+    c->add_option("--decode-tokens", o.decode_tokens, "Tokens to decode")->capture_default_str();
+    c->add_option("--repeats", o.repeats, "Runs; the median counts")->capture_default_str();
+    c->add_flag("--json", o.json, "One JSON object instead of a table");
+    AddRunFlags(*c, o.run);
+    return c;
+  };
+  add("decode", "One sequence, token by token")->callback([&p] {
+    p.run = [](Program& q) { return RunBenchDecode(q.bench_model); };
+  });
+  add("prefill", "One prompt")->callback([&p] {
+    p.run = [](Program& q) { return RunBenchPrefill(q.bench_model); };
+  });
+}
+
+void AddInspect(Program& p) {
+  CLI::App* c = p.app.add_subcommand("inspect", "What a checkpoint or a configuration holds, and what a sequence costs");
+  checkpoint::InspectOptions& o = p.inspect;
+  c->add_option("model", o.model, "Checkpoint folder or file: opened and checked");
+  c->add_option("--config", o.config, "Only this configuration");
+  c->add_flag("--json", o.json, "JSON instead of text");
+  c->add_flag("--scan", o.scan, "Also read every weight, looking for NaN, infinity and absurd scales");
+  c->add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")->capture_default_str();
+  c->add_option("--threads", o.threads, "Of the scan; 0 takes every CPU")->capture_default_str();
+  c->callback([&p] {
+    p.run = [](Program& q) {
+      checkpoint::Inspect(q.inspect, std::cout, TerminalProgress());
+      return 0;
+    };
+  });
+}
+
+void AddMakeModel(Program& p) {
+  CLI::App* c = p.app.add_subcommand("make-model", "Write a random checkpoint in the released formats");
+  checkpoint::MakeModelOptions& o = p.make_model;
+  c->add_option("--config", o.config, "config.json of the model to make")->required();
+  c->add_option("--out", o.out, "Folder to write")->required();
+  c->add_option("--seed", o.seed, "Same seed, same bytes")->capture_default_str();
+  c->add_option("--parrot", o.parrot, "Script of byte strings the model recites, instead of random weights");
+  c->add_option("--max-shard-bytes", o.max_shard_bytes, "Split into files of about this size; 0: one file")
+      ->capture_default_str();
+  c->add_flag("--sparse-engram", o.sparse_engram, "Leave Engram tables as holes: zeros that take no disk");
+  c->add_option("--threads", o.threads, "0 takes every CPU")->capture_default_str();
+  c->callback([&p] {
+    p.run = [](Program& q) {
+      checkpoint::MakeModel(q.make_model, std::cout, TerminalProgress());
+      return 0;
+    };
+  });
+}
+
+Program::Program() {
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "senko 0.1.0");
+  AddGenerate(*this);
+  AddLogits(*this);
+  AddInspect(*this);
+  AddMakeModel(*this);
+  AddBench(*this);
+}
+
+int Main(int argc, char** argv) {
+  Program program;
+  try {
+    program.app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int code = program.app.exit(e);
+    return code == 0 ? 0 : 2;
+  }
+  return program.run(program);
+}
+
+}  // namespace
+}  // namespace senko::cli
+
+int main(int argc, char** argv) {
+  try {
+    return senko::cli::Main(argc, argv);
+  } catch (const senko::Error& e) {
+    std::fprintf(stderr, "senko: %s\n", e.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "senko: out of memory; a smaller --max-num-batched-tokens or context needs less\n");
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "senko: internal fault: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,43 @@
+// A loaded model with threads, pages, slots and an executor, from a command's options.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "cache/page_pool.h"
+#include "cache/slot_pool.h"
+#include "cli/commands.h"
+#include "runtime/cpu_executor.h"
+#include "runtime/load.h"
+#include "runtime/profile.h"
+#include "runtime/session.h"
+
+namespace senko::cli {
+
+struct RunContext {
+  runtime::LoadedModel loaded;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<cache::PagePool> pages;
+  std::unique_ptr<cache::SlotPool> slots;
+  std::unique_ptr<runtime::CpuExecutor> executor;
+
+  const config::ModelConfig& config() const { return loaded.config; }
+};
+
+// `options.model`, or the bundled model beside the program. Errors: kNotFound saying how to make it.
+std::filesystem::path ModelDirectory(const RunOptions& options);
+
+// Loads the model only. With `profile` every operator is clocked; it outlives the context.
+RunContext LoadForRun(const RunOptions& options, runtime::Profile* profile = nullptr);
+
+// Then allocates for `context_tokens` tokens of pages (or --kv-cache-memory-bytes), `slots` slots and steps of at most
+// `max_rows` rows. Errors: kResourceExhausted with the sums when the pages do not hold the context.
+void AllocateForRun(RunContext& context, const RunOptions& options, int64_t context_tokens, int64_t slots,
+                    int64_t max_rows);
+
+// "trim", "halo", "full"; empty takes `otherwise`. Errors: kInvalidArgument.
+runtime::DecoderReplay ParseDecoderReplay(const std::string& name, runtime::DecoderReplay otherwise);
+
+}  // namespace senko::cli
