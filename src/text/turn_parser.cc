@@ -10,6 +10,7 @@ namespace senko::text {
 namespace {
 
 #define SENKO_DSML "｜DSML｜"
+constexpr std::string_view kBar = "｜";
 constexpr std::string_view kBreak = "\n\n";
 constexpr std::string_view kCallsOpen = "<" SENKO_DSML " calls>\n";
 constexpr std::string_view kCallsOpenInvoke = "\n\n<" SENKO_DSML " calls>\n<" SENKO_DSML " invoke";
@@ -254,11 +255,14 @@ void TurnParser::EndCall(std::vector<TurnEvent>* events) {
 }
 
 void TurnParser::Finish(std::vector<TurnEvent>* events) {
-  utf8_.Finish(&pending_);
-  while (Step(events)) {
+  // What is undecided now is the beginning of a tag. With the first bar of the DSML token in it, it is taken for one and
+  // dropped, with any bytes of a character that follow it; without, it may be anything and is passed on.
+  const bool is_tag = Rest().find(kBar) != std::string_view::npos;
+  if (!is_tag) {
+    utf8_.Finish(&pending_);
+    while (Step(events)) {
+    }
   }
-  // What is pending now is the beginning of a tag. With the DSML token in it, it can be nothing else.
-  const bool is_tag = Rest().find(kDsml) != std::string_view::npos;
   if (state_ == State::kReasoning || state_ == State::kContent) {
     malformed_ |= is_tag;
     if (!is_tag) EmitWords(Rest().size(), events);

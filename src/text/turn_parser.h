@@ -39,8 +39,8 @@ enum class TurnStart {
 //  * string="true" values are passed on as they arrive. string="false" values are passed on when complete, if they are
 //    JSON, otherwise as a string. An invoke body that is one JSON object instead of parameters is the arguments.
 //  * A parameter given twice counts once, the first time. What follows the block is dropped.
-//  * At the end an unfinished call is closed, so its arguments parse; a tag that was begun is dropped, unless nothing of
-//    it but what ordinary text may contain was seen.
+//  * At the end an unfinished call is closed, so its arguments parse, without a parameter of another type than string
+//    that was not complete. A tag that was begun is dropped if the DSML token's first bar was there, else it is text.
 // Buffers at most one tag, one parameter of another type than string, or one invoke body. Not thread-safe.
 class TurnParser {
  public:

@@ -26,7 +26,7 @@ def odd_flags(path):
     size = len(document["model"]["vocab"])
     flags = [("word", dict(single_word=True)), ("left", dict(lstrip=True)), ("right", dict(rstrip=True)),
              ("both", dict(lstrip=True, rstrip=True, normalized=True)), ("both long", dict(lstrip=True)),
-             ("é", dict(single_word=True, normalized=True)), ("<｜User", dict(special=True)), (" lead", dict(rstrip=True))]
+             ("éé", dict(single_word=True, normalized=True)), ("<｜User", dict(special=True)), (" lead", dict(rstrip=True))]
     for i, (content, extra) in enumerate(flags):
         token = dict(id=size + i, content=content, single_word=False, lstrip=False, rstrip=False, normalized=False,
                      special=False)

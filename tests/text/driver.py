@@ -17,6 +17,6 @@ def ask(tool, tokenizer, requests, folder=None):
             questions.write(json.dumps(request) + "\n")
         questions.seek(0)
         run = subprocess.run(command, stdin=questions, capture_output=True, check=True)
-    answers = [json.loads(line) for line in run.stdout.decode().splitlines()]
+    answers = [json.loads(line) for line in run.stdout.decode().split("\n") if line]
     assert len(answers) == len(requests), (len(answers), len(requests))
     return answers

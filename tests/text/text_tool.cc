@@ -134,4 +134,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace senko::text
 
-int main(int argc, char** argv) { return senko::text::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return senko::text::Main(argc, argv);
+  } catch (const senko::Error& error) {
+    std::cerr << "text_tool: " << error.what() << "\n";
+    return 2;
+  }
+}
