@@ -2,9 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "hwy/highway.h"
-#include "numerics/bf16.h"
-#include "numerics/quantise.h"
+#include "numerics/row_quantise.h"
 #include "ops/index_score/index_score.h"
 #include "ops/index_score/score_tile.h"
 #include "ops/norm/norm.h"
@@ -12,17 +10,6 @@
 
 namespace senko::ops {
 namespace {
-
-ScoreKernel ChooseScoreKernel() {
-#if defined(__x86_64__)
-  // Asked of Highway each time, so that tests can choose; VNNI is finer than its targets here.
-  static const bool has_vnni = __builtin_cpu_supports("avx512vnni") != 0;
-  const int64_t targets = hwy::SupportedTargets();
-  if ((targets & HWY_AVX3) != 0 && has_vnni) return VnniScoreKernel();
-  if ((targets & HWY_AVX2) != 0) return Avx2ScoreKernel();
-#endif
-  return PortableScoreKernel();
-}
 
 // Where keys of one sequence lie; finds the page of an entry without a division when pages hold a power of
 // two.
@@ -68,6 +55,7 @@ void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt en
     for (int64_t k = 0; k < kTileKeys; ++k) {
       to[k] = find(entry(std::min(begin + k, count - 1)));  // a short tile repeats its last key
       __builtin_prefetch(to[k].values);
+      if (k % 8 == 0) __builtin_prefetch(to[k].scales);
     }
   };
   fill(0, keys[0]);
@@ -87,23 +75,19 @@ void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt en
 }  // namespace
 
 void IndexQueryCpu(const IndexQueryParams& p, ThreadPool& pool) {
-  SENKO_CHECK(p.dim % numerics::kFp4Block == 0 && p.rope_dim <= p.dim && p.rope_dim % 2 == 0);
-  const int64_t blocks = p.dim / numerics::kFp4Block;
-  pool.ParallelFor(p.rows * p.heads, 8, [&](int64_t begin, int64_t end, int) {
+  SENKO_CHECK(p.dim % kScoreBlock == 0 && p.rope_dim <= p.dim && p.rope_dim % 2 == 0);
+  pool.ParallelFor(p.rows * p.heads, 32, [&](int64_t begin, int64_t end, int) {
     Buffer<float> head(static_cast<size_t>(p.dim));
     for (int64_t i = begin; i < end; ++i) {
-      std::copy(p.q + i * p.dim, p.q + (i + 1) * p.dim, head.data());
       if (p.round_bf16) {
-        for (int64_t d = 0; d < p.dim; ++d)
-          head[static_cast<size_t>(d)] = numerics::RoundToBf16(head[static_cast<size_t>(d)]);
+        numerics::RoundBf16Row(p.q + i * p.dim, p.dim, head.data());
+      } else {
+        std::copy(p.q + i * p.dim, p.q + (i + 1) * p.dim, head.data());
       }
       RopeRotate(head.data() + (p.dim - p.rope_dim), p.rope + i / p.heads * p.rope_dim, p.rope_dim / 2,
                  /*inverse=*/false, p.round_bf16);
-      for (int64_t b = 0; b < blocks; ++b) {
-        numerics::QuantiseFp4(head.data() + b * numerics::kFp4Block,
-                              p.values + (i * p.dim + b * numerics::kFp4Block) / 2,
-                              p.scales + i * blocks + b);
-      }
+      numerics::QuantiseFp4Row(head.data(), p.dim, p.values + i * p.dim / 2,
+                               p.scales + i * (p.dim / kScoreBlock));
     }
   });
 }

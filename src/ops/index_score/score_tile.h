@@ -43,6 +43,8 @@ struct ScoreKernel {
   void (*tile)(const ScoreQuery& query, const KeyRef* keys, uint8_t* scratch, float* out);
 };
 
+ScoreKernel ChooseScoreKernel();  // the best this machine runs
+
 ScoreKernel PortableScoreKernel();
 #if defined(__x86_64__)
 ScoreKernel Avx2ScoreKernel();
