@@ -9,10 +9,8 @@ NAME.safetensors (logits and boundaries), and for the configurations in LAYERS a
 """
 
 import argparse
-import hashlib
 import json
 import pathlib
-import subprocess
 import tempfile
 import warnings
 
@@ -23,6 +21,7 @@ import hf_source
 import make_configs
 import make_random
 import oracle as oracle_tool
+import senko_runner
 from checkpoint import write_safetensors
 from hf_model import Oracle
 
@@ -39,12 +38,8 @@ def make_model(args, name, folder):
     if args.python_weights:
         make_random.make(config, args.seed, folder)
     else:
-        subprocess.run([args.senko, "make-model", "--config", str(config), "--seed", str(args.seed), "--out", folder],
-                       check=True, stdout=subprocess.DEVNULL)
-    digest = hashlib.sha256()
-    for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+        senko_runner.run([args.senko, "make-model", "--config", config, "--seed", args.seed, "--out", folder])
+    return senko_runner.fingerprint(folder)
 
 
 def lengths(c):
@@ -100,10 +95,11 @@ def pack(k, columns, logits, recorder, error):
 
 def write_layers(truth, rng, out, name):
     tokens = draw_prompt(rng, LAYERS[name], truth.c, False)
-    _, recorder = oracle_tool.run(truth, tokens, keep=True)
+    logits, recorder = oracle_tool.run(truth, tokens, keep=True)
     last = f"layer_{truth.c.num_hidden_layers - 1}."
     wanted = {k: v for k, v in recorder.tensors.items()
               if k.split(".")[1] in KEPT or ".gap_" in k or k in (last + "stream_out", last + "pre_out")}
+    wanted["logits"] = logits.astype(np.float32)
     folder = out / f"{name}.layers"
     folder.mkdir(exist_ok=True)
     write_safetensors(folder / "prompt_0.safetensors", {f"prompt_0.{k}": v for k, v in wanted.items()})

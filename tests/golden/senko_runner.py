@@ -5,7 +5,10 @@ import json
 import pathlib
 import subprocess
 
+import numpy as np
+
 import make_random
+from checkpoint import read_dump, read_safetensors, write_safetensors
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"
 
@@ -37,7 +40,40 @@ def make_model(senko, data, name, folder):
                          f"{info['model_sha256'][:12]}): make-model changed, so run generate.py again")
 
 
-def logits(senko, model, tokens, out, *more):
-    """Every row, in float32: no row is trimmed."""
-    run([senko, "logits", "--model", model, "--tokens", tokens, "--out", out, "--numerics", "float",
+def logits(senko, model, tokens, out, *more, numerics="float"):
+    """Every row: none is trimmed."""
+    run([senko, "logits", "--model", model, "--tokens", tokens, "--out", out, "--numerics", numerics,
          "--decoder-replay", "full", *more])
+
+
+def layers_on_inputs_of(golden, senko, model, tokens, scratch, num_layers, numerics="float"):
+    """What the binary computes when every layer gets golden's stream_in and pre_in; {name: array} like golden.
+
+    A dump shows a stream after injection. So there are two runs, one that injects into the even layers and one into
+    the odd: the stream found at a layer that is not injected is what the injected layer before it made, and is
+    returned as that layer's stream_out and pre_out. `logits` comes from the run that injects into the last layer.
+    """
+    scratch, out = pathlib.Path(scratch), {}
+    for parity in (0, 1):
+        given = {f"prompt_0.{name}": value for name, value in golden.items()
+                 if name.endswith((".stream_in", ".pre_in")) and layer_of(name) % 2 == parity}
+        inject, dump = scratch / f"inject_{parity}", scratch / f"dump_{parity}"
+        inject.mkdir(parents=True)
+        write_safetensors(inject / "prompt_0.safetensors", given)
+        logits(senko, model, tokens, scratch / "out.safetensors", "--inject", inject, "--dump", dump,
+               numerics=numerics)
+        for name, value in read_dump(dump / "prompt_0.safetensors").items():
+            if name.endswith(".positions"):
+                assert np.array_equal(value, np.arange(len(value))), f"{name}: rows missing or out of order"
+            elif layer_of(name) % 2 == parity:
+                out[name] = value
+            elif name.endswith((".stream_in", ".pre_in")) and layer_of(name) > 0:
+                point = name.split(".")[1].replace("_in", "_out")
+                out[f"layer_{layer_of(name) - 1}.{point}"] = value
+        if (num_layers - 1) % 2 == parity:
+            out["logits"] = read_safetensors(scratch / "out.safetensors")["prompt_0.logits"]
+    return out
+
+
+def layer_of(name):
+    return int(name.split(".")[0].removeprefix("layer_"))
