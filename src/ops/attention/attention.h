@@ -2,7 +2,8 @@
 //
 // All heads share one latent (K = V). Keys are taken in canonical order: window rows by position, then
 // selected entries by index, in blocks of kKeyBlock counted within each of the two lists; block partials
-// merge in that order, so a row's result depends on nothing but its own keys.
+// merge in that order, so a row's result depends on nothing but its own keys. Weights are taken against the
+// final maximum, in the reference and on the CPU alike.
 #pragma once
 
 #include <cstdint>

@@ -245,6 +245,17 @@ TEST(Attention, AnEmptySelectionIsAWindowOnlyLayer) {
   }
 }
 
+// A row that sees nothing gives zero: the contract's own corner, which no step makes.
+TEST(Attention, NoKeyGivesZero) {
+  WorldSpec spec;
+  spec.shape = {8, 64, 16, 20, 0};
+  spec.rows = {{0, 60, 61, {}}};
+  spec.first_new = {60};
+  for (auto op : {AttentionReference, AttentionCpu}) {
+    for (float value : World(spec).Run(op)) ASSERT_EQ(value, 0.0f);
+  }
+}
+
 TEST(Attention, ANanStaysInItsRowAndHead) {
   const Shape shape{8, 64, 16, 20, 6};
   WorldSpec spec;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "hwy/cache_control.h"
+#include "numerics/packed_rows.h"
 #include "numerics/simd/lanes-inl.h"
 #include "numerics/simd/math-inl.h"
 #include "ops/attention/kernels-inl.h"
@@ -52,10 +54,24 @@ Panel FindPanel(const RowWork& w, int64_t panel) {
   return found;
 }
 
+// A selection's rows are scattered over pages: the next panel's arrive while this one is multiplied.
+HWY_INLINE void PrefetchPanel(const Panel& panel, int64_t dim) {
+  const int64_t bytes = panel.window ? numerics::WindowRowBytes(dim) : numerics::EntryBytes(dim);
+  for (int64_t k = 0; k < panel.count; ++k) {
+    for (int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(panel.rows[k] + at);
+  }
+}
+
 void Score(const RowWork& w, int64_t panel_begin, int64_t panel_end, float* tile) {
   const AttentionParams& p = *w.p;
+  if (panel_begin >= panel_end) return;  // no key at all
+  Panel next = FindPanel(w, panel_begin);
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-    const Panel keys = FindPanel(w, panel);
+    const Panel keys = next;
+    if (panel + 1 < panel_end) {
+      next = FindPanel(w, panel + 1);
+      PrefetchPanel(next, p.dim);
+    }
     for (int64_t half = 0; half < kPanel; half += 16) {
       if (keys.window) {
         WindowKeysByChannel(keys.rows + half, p.dim, tile + half);
