@@ -21,6 +21,19 @@ std::string Quoted(std::string_view spelling) {
   return quoted;
 }
 
+// `spelling` without any of `marks`, removed one after the other as the file's decoder does.
+std::string WithoutMarks(std::string spelling, const std::vector<std::string>& marks) {
+  for (const std::string& mark : marks) {
+    std::string kept;
+    size_t done = 0;
+    for (size_t at; (at = spelling.find(mark, done)) != std::string::npos; done = at + mark.size()) {
+      kept.append(spelling, done, at - done);
+    }
+    if (done != 0) spelling = kept.append(spelling, done);
+  }
+  return spelling;
+}
+
 // Places every id's spelling. Ids are checked against the number of entries before anything is sized by them.
 void PlaceIds(const TokenizerFile& file, std::string_view source, const Names& model, CompiledTokenizer* out) {
   size_t fresh = 0;
@@ -87,7 +100,9 @@ std::unique_ptr<CompiledTokenizer> CompileTokenizer(TokenizerFile file, std::str
 
   const size_t size = out->spellings.size();
   out->bytes.resize(size);
-  for (size_t id = 0; id < size; ++id) out->bytes[id] = BytesOfSpelling(out->spellings[id]);
+  for (size_t id = 0; id < size; ++id) {
+    out->bytes[id] = BytesOfSpelling(WithoutMarks(out->spellings[id], file.decoder_marks));
+  }
   for (const auto& [spelling, id] : file.vocab) {
     if (IsSpelling(spelling)) out->word_id.emplace(out->bytes[id], id);
   }

@@ -103,6 +103,35 @@ void ReadPreTokenizer(const Checker& check, const Json& root, TokenizerFile* fil
   }
 }
 
+// ByteLevel, or a Sequence that first removes literal strings: a file whose ids share bytes spells them apart with
+// such marks.
+void ReadDecoder(const Checker& check, const Json& root, TokenizerFile* file) {
+  const std::string name = "decoder";
+  if (!root.contains(name)) check.Refuse(name, "is missing; it must be ByteLevel");
+  const Json& object = root[name];
+  if (!object.is_object() || !object.contains("type") || object["type"] != "Sequence") {
+    return ReadByteLevel(check, object, name, false);
+  }
+  check.Keys(object, name, {"type", "decoders"});
+  const Json empty = Json::array();
+  const Json& list = object.contains("decoders") ? object["decoders"] : empty;
+  if (!list.is_array() || list.empty()) check.Refuse(name + ".decoders", "must be a list that ends with ByteLevel");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string field = name + ".decoders[" + std::to_string(i) + "]";
+    if (i + 1 == list.size()) {
+      ReadByteLevel(check, list[i], field, false);
+      continue;
+    }
+    check.Type(list[i], field, "Replace");
+    check.Keys(list[i], field, {"type", "pattern", "content"});
+    if (check.String(list[i], field, "content") != "") check.Refuse(field + ".content", "must be empty");
+    if (!list[i].contains("pattern")) check.Refuse(field + ".pattern", "is missing");
+    check.Keys(list[i]["pattern"], field + ".pattern", {"String"});
+    file->decoder_marks.push_back(check.String(list[i]["pattern"], field + ".pattern", "String"));
+    if (file->decoder_marks.back().empty()) check.Refuse(field + ".pattern.String", "must not be empty");
+  }
+}
+
 void ReadAddedTokens(const Checker& check, const Json& root, TokenizerFile* file) {
   if (!root.contains("added_tokens") || root["added_tokens"].is_null()) return;
   const Json& list = root["added_tokens"];
@@ -164,8 +193,7 @@ TokenizerFile ParseTokenizerFile(std::string_view json, std::string_view source)
   if (root.contains("post_processor") && !root["post_processor"].is_null()) {
     ReadByteLevel(check, root["post_processor"], "post_processor", false);
   }
-  if (!root.contains("decoder")) check.Refuse("decoder", "is missing; it must be ByteLevel");
-  ReadByteLevel(check, root["decoder"], "decoder", false);
+  ReadDecoder(check, root, &file);
   ReadAddedTokens(check, root, &file);
   ReadModel(check, root, &file);
   return file;

@@ -24,6 +24,7 @@ struct TokenizerFile {
   std::vector<std::pair<std::string, std::string>> merges;     // spellings; the index is the rank
   std::vector<AddedToken> added;
   std::vector<std::string> split_patterns;                     // Split pre-tokenizers in order, all Isolated
+  std::vector<std::string> decoder_marks;                      // strings the decoder removes from every spelling
   bool ignore_merges = false;                                  // a word that is a token is that token
 };
 

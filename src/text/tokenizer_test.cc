@@ -149,6 +149,23 @@ TEST(Tokenizer, RefusesWhatItDoesNotUnderstandByName) {
           [](Json& j) { j["pre_tokenizer"]["pretokenizers"][3] = {{"type", "Metaspace"}}; });
   refuses("post_processor.type", [](Json& j) { j["post_processor"] = {{"type", "TemplateProcessing"}}; });
   refuses("decoder", [](Json& j) { j.erase("decoder"); });
+  const auto decoders = [](Json step) {
+    return Json{{"type", "Sequence"}, {"decoders", Json::array({step, {{"type", "ByteLevel"}}})}};
+  };
+  refuses("decoder.decoders", [](Json& j) { j["decoder"] = {{"type", "Sequence"}}; });
+  refuses("decoder.decoders[0].type", [&](Json& j) { j["decoder"] = decoders({{"type", "Strip"}}); });
+  refuses("decoder.decoders[0].content", [&](Json& j) {
+    j["decoder"] = decoders({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "b"}});
+  });
+  refuses("decoder.decoders[0].pattern.Regex", [&](Json& j) {
+    j["decoder"] = decoders({{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", ""}});
+  });
+  refuses("decoder.decoders[0].pattern.String", [&](Json& j) {
+    j["decoder"] = decoders({{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", ""}});
+  });
+  refuses("decoder.decoders[1].type", [](Json& j) {
+    j["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", ""}}, {{"type", "Fuse"}}})}};
+  });
   refuses("model.type", [](Json& j) { j["model"]["type"] = "Unigram"; });
   refuses("model.dropout", [](Json& j) { j["model"]["dropout"] = 0.1; });
   refuses("model.unk_token", [](Json& j) { j["model"]["unk_token"] = "<unk>"; });
