@@ -28,14 +28,28 @@ class KeyFinder {
             base + view_.key_scale_offset + in_page * view_.key_scale_bytes};
   }
 
+  // Keys first .. first + kTileKeys - 1; false when they do not lie in one page.
+  bool Tile(int64_t first, KeyRef* to) const {
+    const int64_t in_page =
+        shift_ >= 0 ? first & (view_.entries_per_page - 1) : first % view_.entries_per_page;
+    if (in_page + kTileKeys > view_.entries_per_page) return false;
+    KeyRef key = (*this)(first);
+    for (int64_t k = 0; k < kTileKeys; ++k) {
+      to[k] = key;
+      key.values += view_.key_value_bytes;
+      key.scales += view_.key_scale_bytes;
+    }
+    return true;
+  }
+
  private:
   const EntryView& view_;
   const int32_t* pages_;
   int shift_ = -1;
 };
 
-// Scores of count keys; entry(i) names key i.
-template <typename EntryAt>
+// Scores of count keys; entry(i) names key i. kInOrder: entry(i) = entry(0) + i.
+template <bool kInOrder, typename EntryAt>
 void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt entry, float* out) {
   if (count <= 0) return;
   SENKO_CHECK(p.dim % kScoreBlock == 0 && p.heads > 0);
@@ -52,6 +66,12 @@ void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt en
   const KeyFinder find(p.entries, p.rows.sequence_kv[p.rows.sequences[row]]);
   KeyRef keys[2][kTileKeys];  // this tile's and the next one's
   const auto fill = [&](int64_t begin, KeyRef* to) {
+    if (kInOrder && begin + kTileKeys <= count && find.Tile(entry(begin), to)) {
+      for (int64_t k = 0; k < kTileKeys; ++k) __builtin_prefetch(to[k].values);
+      __builtin_prefetch(to[0].scales);
+      __builtin_prefetch(to[kTileKeys - 1].scales);
+      return;
+    }
     for (int64_t k = 0; k < kTileKeys; ++k) {
       to[k] = find(entry(std::min(begin + k, count - 1)));  // a short tile repeats its last key
       __builtin_prefetch(to[k].values);
@@ -93,13 +113,13 @@ void IndexQueryCpu(const IndexQueryParams& p, ThreadPool& pool) {
 }
 
 void IndexScoreCpu(const IndexScoreParams& p, int64_t row, int64_t begin, int64_t count, float* out) {
-  ScoreKeys(
+  ScoreKeys<true>(
       p, row, count, [begin](int64_t i) { return begin + i; }, out);
 }
 
 void IndexScoreListCpu(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count,
                        float* out) {
-  ScoreKeys(
+  ScoreKeys<false>(
       p, row, count, [list](int64_t i) { return int64_t{list[i]}; }, out);
 }
 

@@ -144,9 +144,10 @@ struct Row {
   // always there.
   std::vector<Item> Collect(double level, uint64_t least_rank) const {
     const double bar = std::max({level, least, kLightest});
-    // A little low, so that rounding loses nobody; the exact test follows.
+    // A little low, so that rounding loses nobody; the exact tests follow.
     const double logit = inverse > 0 ? static_cast<double>(max) + bar / inverse * (1 + 1e-9) : -HUGE_VAL;
-    const float low = std::nextafter(static_cast<float>(std::max(logit, double{-FLT_MAX})), -HUGE_VALF);
+    float low = std::nextafter(static_cast<float>(std::max(logit, double{-FLT_MAX})), -HUGE_VALF);
+    if (least_rank > 0) low = std::max(low, p.logits[RankIndex(least_rank)]);
     Buffer<int32_t> ids(static_cast<size_t>(p.vocab));
     const int64_t count = HWY_DYNAMIC_DISPATCH(CollectAbove)(p.logits, p.vocab, low, ids.data());
     std::vector<Item> items;
@@ -246,10 +247,11 @@ int64_t SampleCpu(const SampleParams& p) {
   }
   const uint64_t total = HWY_DYNAMIC_DISPATCH(SumWeights)(p.logits, p.vocab, max, row.inverse, row.least);
   const uint64_t target = NucleusMass(p.top_p, total);
-  // The nucleus usually lies a few nats below the top.
-  for (const double level : {-7.0, -14.0, -HUGE_VAL}) {
+  // The nucleus usually lies a few nats below the top. A level's mass is found without gathering its tokens.
+  for (const double level : {-5.0, -7.5, -10.0, -12.5, -15.0, kLightest}) {
+    const double least = std::max(level, row.least);
+    if (HWY_DYNAMIC_DISPATCH(SumWeights)(p.logits, p.vocab, max, row.inverse, least) < target) continue;
     const std::vector<Item> items = row.Collect(level, 0);
-    if (Mass(items) < target) continue;
     return DrawFrom(p, items, NucleusRank(items, target));
   }
   SENKO_CHECK(false);

@@ -61,8 +61,12 @@ class BlockMaxima {
     int64_t at = 0;
     while (at < count) {
       const int64_t block = (first + at) / size_;
-      const int64_t end = std::min((block + 1) * size_ - first, count);
       if (block != block_) Flush();
+      if (block_ < 0 && (first + at) % size_ == 0 && AddWhole(scores + at, block, (count - at) / size_)) {
+        at += (count - at) / size_ * size_;
+        continue;
+      }
+      const int64_t end = std::min((block + 1) * size_ - first, count);
       float top = block == block_ ? top_ : scores[at];
       for (int64_t i = at; i < end; ++i) {
         if (scores[i] > top || top != top) top = scores[i];  // a NaN gives way to any number
@@ -79,6 +83,25 @@ class BlockMaxima {
   }
 
  private:
+  // Whole blocks first_block .. first_block + blocks - 1. False, and nothing done, when there are none of
+  // them or a score is NaN.
+  bool AddWhole(const float* scores, int64_t first_block, int64_t blocks) {
+    blocks = std::min(blocks, kTileScores);
+    if (blocks == 0) return false;
+    int any_nan = 0;
+    for (int64_t i = 0; i < blocks * size_; ++i) any_nan |= scores[i] != scores[i];
+    if (any_nan != 0) return false;
+    float tops[kTileScores];
+    for (int64_t b = 0; b < blocks; ++b) {
+      float top = scores[b * size_];
+      for (int64_t i = 1; i < size_; ++i) top = scores[b * size_ + i] > top ? scores[b * size_ + i] : top;
+      tops[b] = top;
+    }
+    const bool has_newest = newest_ >= first_block && newest_ < first_block + blocks;  // the last one, if so
+    to_->Offer(tops, has_newest ? newest_ - first_block : blocks, first_block);
+    return true;
+  }
+
   int64_t size_;
   int64_t newest_;
   RunningTopK* to_;
