@@ -119,7 +119,7 @@ HWY_INLINE v::F32x16 Fp4Scales(const uint8_t* HWY_RESTRICT p) {
 }
 
 // e4m3 codes as fp16 are value * 2^-8, subnormals included: sign-extend, shift the magnitude to fp16's place, clear
-// the copy of the sign beside it. A NaN code comes out as a number: IsFp8Nan finds it.
+// the copy of the sign beside it. A NaN code comes out as a number: Fp8Largest finds it.
 struct Fp8Pair {
   v::F32x16 first, second;  // columns 0..15 and 16..31, times 2^-8
 };
@@ -144,18 +144,61 @@ HWY_INLINE Fp8Pair Fp8Values(__m256i codes) {
   return r;
 }
 
-// Keeps the largest magnitude code of each byte seen; after the last, IsFp8Nan tells whether one was 0x7F.
-HWY_INLINE __m256i Fp8Largest(__m256i largest, __m256i codes) {
-  return _mm256_max_epu8(largest, _mm256_and_si256(codes, _mm256_set1_epi8(0x7F)));
-}
-HWY_INLINE bool IsFp8Nan(__m256i largest) {
-  return _mm256_movemask_epi8(_mm256_cmpeq_epi8(largest, _mm256_set1_epi8(0x7F))) != 0;
+HWY_INLINE bool HasFp8Nan(__m256i codes) {
+  const __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi8(0x7F));
+  return _mm256_movemask_epi8(_mm256_cmpeq_epi8(magnitude, _mm256_set1_epi8(0x7F))) != 0;
 }
 
-// 2^(code - 127) * 2^8, what Fp8Values is short of. Codes above kFp8TopScale have no such float.
-inline constexpr uint8_t kFp8TopScale = 246;
+// Keeps the largest magnitude code seen in each byte.
+class Fp8Largest {
+ public:
+#if HWY_TARGET == HWY_AVX3
+  HWY_INLINE Fp8Largest() : largest_(_mm512_setzero_si512()) {}
+#else
+  HWY_INLINE Fp8Largest() : largest_(_mm256_setzero_si256()) {}
+#endif
+  HWY_INLINE void Look64(const uint8_t* HWY_RESTRICT p) {
+#if HWY_TARGET == HWY_AVX3
+    const __m512i magnitude = _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(0x7F));
+    largest_ = _mm512_max_epu8(largest_, magnitude);
+#else
+    Look32(p);
+    Look32(p + 32);
+#endif
+  }
+  HWY_INLINE void Look32(const uint8_t* HWY_RESTRICT p) {
+    const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi8(0x7F));
+#if HWY_TARGET == HWY_AVX3
+    largest_ = _mm512_max_epu8(largest_, _mm512_zextsi256_si512(magnitude));
+#else
+    largest_ = _mm256_max_epu8(largest_, magnitude);
+#endif
+  }
+  // Whether a NaN code was among them.
+  HWY_INLINE bool IsNan() const {
+#if HWY_TARGET == HWY_AVX3
+    return _mm512_cmpeq_epi8_mask(largest_, _mm512_set1_epi8(0x7F)) != 0;
+#else
+    return HasFp8Nan(largest_);
+#endif
+  }
+
+ private:
+#if HWY_TARGET == HWY_AVX3
+  __m512i largest_;
+#else
+  __m256i largest_;
+#endif
+};
+
+// 2^(code - 127) * 2^8, what Fp8Values is short of, and its inverse. Codes above kFp8TopScale lack one of them.
+inline constexpr uint8_t kFp8TopScale = 245;
 HWY_INLINE float Fp8Multiplier(uint8_t code) {
   return numerics::FloatFromBits((static_cast<uint32_t>(code) + 8u) << 23);
+}
+HWY_INLINE float Fp8Divisor(uint8_t code) {
+  return numerics::FloatFromBits((246u - static_cast<uint32_t>(code)) << 23);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -103,7 +103,7 @@ inline void DequantiseFp8(const WeightView& w, int64_t n, int64_t k0, int64_t co
     const uint8_t code = scale[k / 32];
 #if SENKO_LINEAR_DECODE
     const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + k));
-    if (code <= kFp8TopScale && !IsFp8Nan(Fp8Largest(_mm256_setzero_si256(), codes))) {
+    if (code <= kFp8TopScale && !HasFp8Nan(codes)) {
       const Fp8Pair pair = Fp8Values(codes);
       const v::F32x16 multiplier = v::Set16(Fp8Multiplier(code));
       v::Store16(v::Mul(pair.first, multiplier), values);

@@ -11,6 +11,7 @@
 #include "hwy/cache_control.h"
 #include "numerics/bf16.h"
 #include "ops/linear/linear_span.h"
+#include "tensor/buffer.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace senko::ops {
@@ -108,40 +109,65 @@ HWY_INLINE void Fp4Dot(const WeightView& w, int64_t n, const float* const* x, fl
   }
 }
 
-// One FP8 output group inside a tile of 32 outputs. Returns whether a NaN code was among the weights.
+// x times the scales of one tile of 32 outputs and 2^8: a product with a power of two is exact, so one multiplication
+// here stands for 32 on the weights' side. False where it would not be exact, or x is not finite.
+bool ScaleRow(const uint8_t* HWY_RESTRICT scales, int64_t in, const float* HWY_RESTRICT x, float* HWY_RESTRICT scaled) {
+  const v::NativeF32 d;
+  auto same = hn::Eq(hn::Zero(d), hn::Zero(d));
+  for (int64_t k = 0; k < in; k += 32) {
+    const auto up = hn::Set(d, Fp8Multiplier(scales[k / 32])), down = hn::Set(d, Fp8Divisor(scales[k / 32]));
+    for (int64_t i = k; i < k + 32; i += static_cast<int64_t>(v::kNativeLanes)) {
+      const auto before = hn::LoadU(d, x + i), after = hn::Mul(before, up);
+      same = hn::And(same, hn::Eq(hn::Mul(after, down), before));
+      hn::StoreU(after, d, scaled + i);
+    }
+  }
+  return hn::AllTrue(d, same);
+}
+
+// Columns [k, k + 32).
+template <int kOuts, int kRows>
+HWY_INLINE void Fp8Step(const uint8_t* const* data, int64_t k, const float* const* x, Lanes<kOuts, kRows>& lanes) {
+  Fp8Pair w[kOuts];
+  for (int o = 0; o < kOuts; ++o) {
+    w[o] = Fp8Values(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(data[o] + k)));
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const v::F32x16 x0 = v::LoadU16(x[r] + k), x1 = v::LoadU16(x[r] + k + 16);
+    for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(x0, w[o].first, lanes.sum[o][r]);
+    for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(x1, w[o].second, lanes.sum[o][r]);
+  }
+}
+
+// One FP8 output group; x comes from ScaleRow. Returns whether a NaN code was among the weights.
 template <int kOuts, int kRows>
 HWY_INLINE bool Fp8Dot(const WeightView& w, int64_t n, const float* const* x, float (*total)[kRows]) {
   const uint8_t* data[kOuts];
   for (int o = 0; o < kOuts; ++o) data[o] = w.data + (n + o) * w.in;
-  const uint8_t* const scales = w.scale + n / 32 * ((w.in + 31) / 32);
   const int64_t ahead = kOuts * w.in;
-  __m256i largest = _mm256_setzero_si256();
+  Fp8Largest largest;
   for (int64_t k0 = 0; k0 < w.in; k0 += kChunk) {
     const int64_t end = std::min(k0 + kChunk, w.in);
     Lanes<kOuts, kRows> lanes;
     Clear(lanes);
-    for (int64_t k = k0; k < end; k += 32) {
-      const v::F32x16 scale = v::Set16(Fp8Multiplier(scales[k / 32]));
-      v::F32x16 w0[kOuts], w1[kOuts];
+    int64_t k = k0;
+    for (; k + 64 <= end; k += 64) {
       for (int o = 0; o < kOuts; ++o) {
         hwy::Prefetch(data[o] + k + ahead);
-        const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data[o] + k));
-        largest = Fp8Largest(largest, codes);
-        const Fp8Pair pair = Fp8Values(codes);
-        w0[o] = v::Mul(pair.first, scale);
-        w1[o] = v::Mul(pair.second, scale);
+        largest.Look64(data[o] + k);
       }
-      for (int r = 0; r < kRows; ++r) {
-        const v::F32x16 x0 = v::LoadU16(x[r] + k), x1 = v::LoadU16(x[r] + k + 16);
-        for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(x0, w0[o], lanes.sum[o][r]);
-        for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(x1, w1[o], lanes.sum[o][r]);
-      }
+      Fp8Step(data, k, x, lanes);
+      Fp8Step(data, k + 32, x, lanes);
+    }
+    if (k < end) {
+      for (int o = 0; o < kOuts; ++o) largest.Look32(data[o] + k);
+      Fp8Step(data, k, x, lanes);
     }
     for (int o = 0; o < kOuts; ++o) {
       for (int r = 0; r < kRows; ++r) total[o][r] += v::ReduceSum(lanes.sum[o][r]);
     }
   }
-  return IsFp8Nan(largest);
+  return largest.IsNan();
 }
 
 // bf16 and float32 weights; K is a multiple of 16.
@@ -207,26 +233,35 @@ bool Outputs(const LinearSpan& p, int64_t n) {
   return row == p.rows || Tile<kFormat, kOuts, 1>(p, n, row);
 }
 
-// Whether the kernels above cover output n's scale tile: whole vectors, and FP8 scales that leave room for 2^8.
-bool Covers(const WeightView& w, int64_t n) {
-  if (w.format == WeightFormat::kFp4) return true;
-  if (w.format != WeightFormat::kFp8) return w.in % 16 == 0;
-  const int64_t count = w.in / 32;
-  const uint8_t* scales = w.scale + n / 32 * count;
+// Prepares a scale tile's x in scaled_x, whose rows lie `stride` floats apart. False: the kernel does not cover it.
+bool ScaleTile(const LinearSpan& p, int64_t n, float* scaled, int64_t stride) {
+  const int64_t count = p.weight.in / 32;
+  const uint8_t* const scales = p.weight.scale + n / 32 * count;
   uint8_t top = 0;
   for (int64_t i = 0; i < count; ++i) top = std::max(top, scales[i]);
-  return top <= kFp8TopScale;
+  if (top > kFp8TopScale) return false;
+  for (int64_t r = 0; r < p.rows; ++r) {
+    if (!ScaleRow(scales, p.weight.in, p.x[r], scaled + r * stride)) return false;
+  }
+  return true;
 }
 
-// The whole span, with the panel for the outputs the kernels do not cover.
+// The whole span, with the panel for the outputs the kernels do not cover. scaled: rows * in floats for FP8.
 template <WeightFormat kFormat, int kOuts>
-void FormatSpan(const LinearSpan& span) {
+void FormatSpan(const LinearSpan& span, float* scaled) {
+  LinearSpan stream = span;
+  const float* scaled_x[kSkinnyRows];
+  if (kFormat == WeightFormat::kFp8) {
+    for (int64_t r = 0; r < span.rows; ++r) scaled_x[r] = scaled + r * span.weight.in;
+    stream.x = scaled_x;
+  }
   for (int64_t n = span.begin; n < span.end;) {
     const int64_t tile_end = std::min(span.end, (n / 32 + 1) * 32);
-    const bool covered = Covers(span.weight, n);
+    const bool covered = kFormat == WeightFormat::kFp8 ? ScaleTile(span, n, scaled, span.weight.in)
+                                                       : kFormat == WeightFormat::kFp4 || span.weight.in % 16 == 0;
     while (n < tile_end) {
       const int64_t outs = !covered ? tile_end - n : n + kOuts <= tile_end ? kOuts : 1;
-      if (!covered || !(outs == kOuts ? Outputs<kFormat, kOuts>(span, n) : Outputs<kFormat, 1>(span, n))) {
+      if (!covered || !(outs == kOuts ? Outputs<kFormat, kOuts>(stream, n) : Outputs<kFormat, 1>(stream, n))) {
         LinearSpan part = span;
         part.begin = n;
         part.end = n + outs;
@@ -243,16 +278,16 @@ constexpr int kPlainOuts = 4;
 constexpr int kPlainOuts = 2;
 #endif
 
-void SkinnySpan(const LinearSpan& span) {
+void SkinnySpan(const LinearSpan& span, float* scaled) {
   switch (span.weight.format) {
-    case WeightFormat::kFp4: return FormatSpan<WeightFormat::kFp4, 2>(span);
-    case WeightFormat::kFp8: return FormatSpan<WeightFormat::kFp8, kPlainOuts>(span);
-    case WeightFormat::kBf16: return FormatSpan<WeightFormat::kBf16, kPlainOuts>(span);
-    case WeightFormat::kF32: return FormatSpan<WeightFormat::kF32, kPlainOuts>(span);
+    case WeightFormat::kFp4: return FormatSpan<WeightFormat::kFp4, 2>(span, scaled);
+    case WeightFormat::kFp8: return FormatSpan<WeightFormat::kFp8, kPlainOuts>(span, scaled);
+    case WeightFormat::kBf16: return FormatSpan<WeightFormat::kBf16, kPlainOuts>(span, scaled);
+    case WeightFormat::kF32: return FormatSpan<WeightFormat::kF32, kPlainOuts>(span, scaled);
   }
 }
 #else
-void SkinnySpan(const LinearSpan& span) { SpanByPanel(span); }
+void SkinnySpan(const LinearSpan& span, float*) { SpanByPanel(span); }
 #endif  // SENKO_LINEAR_DECODE
 
 }  // namespace
@@ -265,7 +300,13 @@ namespace senko::ops {
 
 HWY_EXPORT(SkinnySpan);
 
-void SpanByStream(const LinearSpan& span) { HWY_DYNAMIC_DISPATCH(SkinnySpan)(span); }
+void SpanByStream(const LinearSpan& span) {
+  // Grows to the widest x seen and stays.
+  thread_local Buffer<float> scaled;
+  const size_t floats = static_cast<size_t>(kSkinnyRows * span.weight.in);
+  if (span.weight.format == WeightFormat::kFp8 && scaled.size() < floats) scaled = Buffer<float>(floats);
+  HWY_DYNAMIC_DISPATCH(SkinnySpan)(span, scaled.data());
+}
 
 }  // namespace senko::ops
 #endif  // HWY_ONCE
