@@ -255,6 +255,7 @@ stage_golden() {
   "$python" -c 'import numpy' || skip "no numpy"
   "$python" tests/golden/compare.py --senko "$senko"
   "$python" tests/golden/compare_layers.py --senko "$senko"
+  "$python" tests/golden/compare_layers.py --senko "$senko" --numerics model --config tests/golden/configs/mini10.json
 }
 stage_tokenizer() {
   local python=build/test/venv/bin/python
