@@ -14,8 +14,9 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
 
 
 def fingerprint(folder):
+    """Of everything that decides the logits: the weights and the Engram token map."""
     digest = hashlib.sha256()
-    for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
+    for file in sorted(pathlib.Path(folder).glob("*.safetensors")) + sorted(pathlib.Path(folder).glob("engram_map.json")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
