@@ -193,7 +193,7 @@ stage_bench_smoke() {
 
 stage_fuzz_build() {
   command -v clang++ >/dev/null || skip "no clang"
-  cmake --preset fuzz -B build/test/fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo
+  cmake --preset fuzz -B build/test/fuzz
   cmake --build build/test/fuzz
 }
 
