@@ -65,7 +65,7 @@ jobs_here() { nproc; }
 # ---- building and running --------------------------------------------------------------------------------------------
 build_program() {
   install "${build_packages[@]}"
-  [[ -f build/release/build.ninja ]] || { say "configuring build/release"; cmake --preset release; }
+  [[ -f build/release/build.ninja ]] || { say "configuring build/release"; cmake --preset release >&2; }
   # Quiet when nothing is to be done, so that a run prints only the program's own words.
   if ! cmake --build build/release --target senko bundled_model -- -n | grep -q 'no work to do'; then
     say "building build/release"
