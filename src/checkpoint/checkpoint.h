@@ -12,19 +12,20 @@
 
 namespace senko::checkpoint {
 
-// Owns the mappings of all files; a TensorRef's bytes live as long as this object. Move-only; safe to read from
-// several threads. Opening maps files and parses headers: no tensor byte is touched or copied.
+// Owns the mappings of all files; a TensorRef's bytes live as long as this object. Move-only; safe to read
+// from several threads. Opening maps files and parses headers: no tensor byte is touched or copied.
 class Checkpoint {
  public:
-  // `path`: a folder, a .safetensors file or an index file. In a folder an index decides; without one there must be
-  // exactly one model file. Before anything is returned everything wrong is listed in one kCorrupt (kNotFound when
-  // only files are missing) error: missing files, tensors listed but absent, present but unlisted, in another shard
-  // than listed, in two files, a wrong metadata.total_size, leftover model files, and the faults of each file.
+  // `path`: a folder, a .safetensors file or an index file. In a folder an index decides; without one there
+  // must be exactly one model file. Before anything is returned everything wrong is listed in one kCorrupt
+  // (kNotFound when only files are missing) error: missing files, tensors listed but absent, present but
+  // unlisted, in another shard than listed, in two files, a wrong metadata.total_size, leftover model files,
+  // and the faults of each file.
   static Checkpoint Open(const std::filesystem::path& path);
 
   const std::vector<TensorRef>& tensors() const { return tensors_; }  // ascending by name
-  const TensorRef* Find(std::string_view name) const;                  // nullptr: absent
-  const TensorRef& At(std::string_view name) const;                    // kNotFound names the tensor
+  const TensorRef* Find(std::string_view name) const;                 // nullptr: absent
+  const TensorRef& At(std::string_view name) const;                   // kNotFound names the tensor
 
   // Sum over tensors, without headers: what metadata.total_size states.
   uint64_t total_bytes() const { return total_bytes_; }

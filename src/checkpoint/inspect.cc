@@ -28,8 +28,11 @@ Json LayerReport(const config::LayerPlan& plan) {
 }
 
 Json EngramReport(const config::EngramConfig& engram) {
-  Json report = {{"layers", engram.layers}, {"rows", engram.rows}, {"primes", Json::array()},
-                 {"offsets", Json::array()}, {"multipliers", Json::array()}};
+  Json report = {{"layers", engram.layers},
+                 {"rows", engram.rows},
+                 {"primes", Json::array()},
+                 {"offsets", Json::array()},
+                 {"multipliers", Json::array()}};
   if (engram.layers.empty()) return report;
   for (const config::EngramLayerHash& hash : config::MakeEngramHash(engram)) {
     report["primes"].push_back(hash.primes);
@@ -62,9 +65,11 @@ Json ConfigReport(const config::ModelConfig& config, int64_t block_size) {
                  {"groups", Json::array()},
                  {"layers", Json::array()}};
   for (const GroupTotal& total : GroupTotals(tensors)) {
-    report["groups"].push_back({{"name", GroupName(total.group)}, {"tensors", total.tensors}, {"bytes", total.bytes}});
+    report["groups"].push_back(
+        {{"name", GroupName(total.group)}, {"tensors", total.tensors}, {"bytes", total.bytes}});
   }
-  for (const config::LayerPlan& plan : config::MakeLayerSchedule(config)) report["layers"].push_back(LayerReport(plan));
+  for (const config::LayerPlan& plan : config::MakeLayerSchedule(config))
+    report["layers"].push_back(LayerReport(plan));
   report["engram"] = EngramReport(config.engram);
   return report;
 }
@@ -74,7 +79,8 @@ void Inspect(const InspectOptions& options, std::ostream& out, const ProgressSin
     throw Error(ErrorCode::kInvalidArgument, "inspect: give a checkpoint folder or --config FILE");
   }
   if (options.scan && options.model.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "inspect: --scan reads weights, so it needs a checkpoint folder");
+    throw Error(ErrorCode::kInvalidArgument,
+                "inspect: --scan reads weights, so it needs a checkpoint folder");
   }
   if (options.block_size != 64 && options.block_size != 128 && options.block_size != 256) {
     throw Error(ErrorCode::kInvalidArgument, "inspect: --block-size must be 64, 128 or 256");
@@ -92,8 +98,10 @@ void Inspect(const InspectOptions& options, std::ostream& out, const ProgressSin
       ThreadPool pool(options.threads);
       ScanValues(checkpoint, expected, &pool, progress);
     }
-    report["checkpoint"] = {{"path", options.model.string()}, {"files", checkpoint.num_files()},
-                            {"tensors", checkpoint.tensors().size()}, {"bytes", checkpoint.total_bytes()},
+    report["checkpoint"] = {{"path", options.model.string()},
+                            {"files", checkpoint.num_files()},
+                            {"tensors", checkpoint.tensors().size()},
+                            {"bytes", checkpoint.total_bytes()},
                             {"values_scanned", options.scan}};
   }
   if (options.json) {

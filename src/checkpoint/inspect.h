@@ -21,10 +21,12 @@ struct InspectOptions {
 };
 
 // Prints the report; with `model` everything wrong with the checkpoint is one error instead.
-// Errors: kInvalidArgument (flags), and those of LoadModelConfig, Checkpoint::Open, ValidateCheckpoint, ScanValues.
+// Errors: kInvalidArgument (flags), and those of LoadModelConfig, Checkpoint::Open, ValidateCheckpoint,
+// ScanValues.
 void Inspect(const InspectOptions& options, std::ostream& out, const ProgressSink& progress);
 
-// The report of a configuration with the keys of architecture.md section 6. Layers without a source have null there.
+// The report of a configuration with the keys of architecture.md section 6. Layers without a source have null
+// there.
 Json ConfigReport(const config::ModelConfig& config, int64_t block_size);
 
 // The same for people.

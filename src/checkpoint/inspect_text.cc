@@ -75,7 +75,8 @@ void PrintReport(const Json& report, std::ostream& out) {
   PrintEngram(report["engram"], out);
   const double tokens = static_cast<double>(Number(report["max_positions"]));
   out << Format("\n  a token of context        %12lld bytes\n", Number(report["kv_bytes_per_token"]));
-  out << Format("  a page of %3lld tokens      %12lld bytes\n", Number(report["block_size"]), Number(report["page_bytes"]));
+  out << Format("  a page of %3lld tokens      %12lld bytes\n", Number(report["block_size"]),
+                Number(report["page_bytes"]));
   out << Format("  a sequence's windows      %12lld bytes\n", Number(report["window_bytes_per_sequence"]));
   out << Format("  a sequence's whole slot   %12lld bytes\n", Number(report["slot_bytes"]));
   out << Format("  a sequence of %.0f tokens: %.1f MiB\n", tokens,

@@ -53,12 +53,14 @@ class Inventory {
       AddBlock(prefix, d.num_experts, true);
       group_ = TensorGroup::kMtpOther;
       if (stage == 0) {
-        Fp8(prefix + "main_proj", c_.hidden_size, c_.hidden_size * static_cast<int64_t>(d.target_layers.size()));
+        Fp8(prefix + "main_proj", c_.hidden_size,
+            c_.hidden_size * static_cast<int64_t>(d.target_layers.size()));
         Norm(prefix + "main_norm.weight", c_.hidden_size);
       }
       if (stage != d.num_stages - 1) continue;
       Norm(prefix + "norm.weight", c_.hidden_size);
-      Add(prefix + "markov_head.embed.weight", DType::kBF16, {c_.vocab_size, d.markov_rank}, TensorRole::kEmbedding);
+      Add(prefix + "markov_head.embed.weight", DType::kBF16, {c_.vocab_size, d.markov_rank},
+          TensorRole::kEmbedding);
       Bf16(prefix + "markov_head.head", c_.vocab_size, d.markov_rank);
       Bf16(prefix + "confidence_head.proj", 1, c_.hidden_size + d.markov_rank);
     }
@@ -133,7 +135,8 @@ class Inventory {
     Add(attn + "attn_sink", DType::kF32, {c_.num_heads}, TensorRole::kSink);
     group(TensorGroup::kHyperConnections);
     for (const char* site : {"hc_attn_", "hc_ffn_"}) {
-      Add(prefix + site + "fn", DType::kF32, {c_.mix_rows(), c_.stream_dim()}, TensorRole::kMixFunction, c_.stream_dim());
+      Add(prefix + site + "fn", DType::kF32, {c_.mix_rows(), c_.stream_dim()}, TensorRole::kMixFunction,
+          c_.stream_dim());
       Add(prefix + site + "base", DType::kF32, {c_.mix_rows()}, TensorRole::kMixBase);
       Add(prefix + site + "scale", DType::kF32, {3}, TensorRole::kMixScale);
     }
@@ -168,11 +171,20 @@ class Inventory {
 }  // namespace
 
 std::string_view GroupName(TensorGroup group) {
-  constexpr std::string_view kNames[kNumGroups] = {
-      "routed experts",   "Engram tables",      "mtp routed experts",     "attention FP8 matrices",
-      "embed + head",     "shared experts",     "vision + aligner + image_*", "mtp non-expert",
-      "Engram wkv + q/k weights", "router weights + biases", "mHC parameters", "indexers",
-      "compressors",      "norms + sinks"};
+  constexpr std::string_view kNames[kNumGroups] = {"routed experts",
+                                                   "Engram tables",
+                                                   "mtp routed experts",
+                                                   "attention FP8 matrices",
+                                                   "embed + head",
+                                                   "shared experts",
+                                                   "vision + aligner + image_*",
+                                                   "mtp non-expert",
+                                                   "Engram wkv + q/k weights",
+                                                   "router weights + biases",
+                                                   "mHC parameters",
+                                                   "indexers",
+                                                   "compressors",
+                                                   "norms + sinks"};
   return kNames[static_cast<size_t>(group)];
 }
 

@@ -57,7 +57,7 @@ struct ExpectedTensor {
   std::vector<int64_t> shape;
   TensorGroup group = TensorGroup::kAttention;
   TensorRole role = TensorRole::kBf16Weight;
-  int64_t fan_in = 1;  // inputs summed by each output; of the weight, for a scale
+  int64_t fan_in = 1;                // inputs summed by each output; of the weight, for a scale
   std::vector<int64_t> other_shape;  // a second accepted shape of the same bytes, or empty
 };
 

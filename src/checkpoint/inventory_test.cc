@@ -31,12 +31,20 @@ TEST(Inventory, ReleasedTotals) {
 }
 
 TEST(Inventory, ReleasedBytesPerGroup) {
-  const std::map<std::string_view, int64_t> expected = {
-      {"routed experts", 288777830400}, {"Engram tables", 202758032400}, {"mtp routed experts", 7219445760},
-      {"attention FP8 matrices", 5069568000}, {"embed + head", 2647654400}, {"shared experts", 1416960000},
-      {"vision + aligner + image_*", 970536960}, {"mtp non-expert", 713428872},
-      {"Engram wkv + q/k weights", 314880000 + 163840}, {"router weights + biases", 157409280},
-      {"mHC parameters", 157295040}, {"indexers", 45130752}, {"compressors", 36704256}, {"norms + sinks", 983040}};
+  const std::map<std::string_view, int64_t> expected = {{"routed experts", 288777830400},
+                                                        {"Engram tables", 202758032400},
+                                                        {"mtp routed experts", 7219445760},
+                                                        {"attention FP8 matrices", 5069568000},
+                                                        {"embed + head", 2647654400},
+                                                        {"shared experts", 1416960000},
+                                                        {"vision + aligner + image_*", 970536960},
+                                                        {"mtp non-expert", 713428872},
+                                                        {"Engram wkv + q/k weights", 314880000 + 163840},
+                                                        {"router weights + biases", 157409280},
+                                                        {"mHC parameters", 157295040},
+                                                        {"indexers", 45130752},
+                                                        {"compressors", 36704256},
+                                                        {"norms + sinks", 983040}};
   std::map<std::string_view, int64_t> found;
   for (const GroupTotal& total : GroupTotals(ExpectedTensors(Load("deepseek-v4.1-flash")))) {
     found[GroupName(total.group)] = total.bytes;
@@ -47,7 +55,8 @@ TEST(Inventory, ReleasedBytesPerGroup) {
 TEST(Inventory, NamesAreUniqueAndPartsOptional) {
   for (const char* name : {"deepseek-v4.1-flash", "tiny", "slim"}) {
     std::map<std::string, int> seen;
-    for (const ExpectedTensor& tensor : ExpectedTensors(Load(name))) EXPECT_EQ(seen[tensor.name]++, 0) << tensor.name;
+    for (const ExpectedTensor& tensor : ExpectedTensors(Load(name)))
+      EXPECT_EQ(seen[tensor.name]++, 0) << tensor.name;
     EXPECT_EQ(seen.contains("layers.0.attn.compressor.wkv.weight"), false);
     EXPECT_EQ(seen.contains("mtp.0.main_proj.weight"), std::string_view(name) != "slim");
     EXPECT_EQ(seen.contains("vision.norm.weight"), std::string_view(name) != "slim");

@@ -79,7 +79,8 @@ std::vector<int64_t> RandomEngramMap(const config::ModelConfig& config, uint64_t
 
 void MakeModel(const MakeModelOptions& options, std::ostream& out, const ProgressSink& progress) {
   const config::ModelConfig config = config::LoadModelConfig(options.config);
-  const fs::path config_file = fs::is_directory(options.config) ? options.config / "config.json" : options.config;
+  const fs::path config_file =
+      fs::is_directory(options.config) ? options.config / "config.json" : options.config;
   const std::string config_text = ReadTextFile(config_file, size_t{1} << 20);
   const std::vector<ExpectedTensor> tensors = ExpectedTensors(config);
   TensorFiller fill = [&](const ExpectedTensor& tensor, uint64_t offset, std::span<std::byte> bytes) {
@@ -87,17 +88,19 @@ void MakeModel(const MakeModelOptions& options, std::ostream& out, const Progres
   };
   const fs::path tokenizer_file = config_file.parent_path() / "tokenizer.json";
   std::string tokenizer;
-  if (options.parrot.empty() && fs::exists(tokenizer_file)) tokenizer = ReadTextFile(tokenizer_file, size_t{64} << 20);
+  if (options.parrot.empty() && fs::exists(tokenizer_file))
+    tokenizer = ReadTextFile(tokenizer_file, size_t{64} << 20);
   if (!options.parrot.empty()) {
-    const ParrotPlan plan = PlanParrot(config, ReadTextFile(options.parrot, size_t{16} << 20), options.parrot.string());
+    const ParrotPlan plan =
+        PlanParrot(config, ReadTextFile(options.parrot, size_t{16} << 20), options.parrot.string());
     tokenizer = plan.tokenizer_json;
     fill = ParrotFiller(config, plan, options.seed);
   }
   PrepareFolder(options.out);
   ThreadPool pool(options.threads);
   WriteCheckpoint(options.out, tensors,
-                  {.max_shard_bytes = options.max_shard_bytes, .sparse_engram = options.sparse_engram}, fill, &pool,
-                  progress);
+                  {.max_shard_bytes = options.max_shard_bytes, .sparse_engram = options.sparse_engram}, fill,
+                  &pool, progress);
   if (!config.engram.layers.empty()) {
     WriteEngramMap(options.out / "engram_map.json", RandomEngramMap(config, options.seed));
   }
@@ -105,8 +108,8 @@ void MakeModel(const MakeModelOptions& options, std::ostream& out, const Progres
   WriteTextFile(options.out / "config.json", config_text);  // last: a folder with it is complete
   int64_t bytes = 0;
   for (const ExpectedTensor& tensor : tensors) bytes += BytesOf(tensor);
-  out << options.out.string() << ": " << tensors.size() << " tensors, " << bytes << " bytes, seed " << options.seed
-      << "\n";
+  out << options.out.string() << ": " << tensors.size() << " tensors, " << bytes << " bytes, seed "
+      << options.seed << "\n";
 }
 
 }  // namespace senko::checkpoint

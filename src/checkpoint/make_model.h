@@ -22,12 +22,13 @@ struct MakeModelOptions {
 };
 
 // Writes the weights, config.json (a copy), engram_map.json when the model has Engram, and
-// tokenizer.json (a parrot's own, else a copy of the one beside the configuration, if any); prints a summary to `out`. The files depend on the configuration, the seed and the script alone.
-// Errors: as LoadModelConfig; kInvalidArgument (the folder holds a model, a bad script); kResourceExhausted; kIo.
+// tokenizer.json (a parrot's own, else a copy of the one beside the configuration, if any); prints a summary
+// to `out`. The files depend on the configuration, the seed and the script alone. Errors: as LoadModelConfig;
+// kInvalidArgument (the folder holds a model, a bad script); kResourceExhausted; kIo.
 void MakeModel(const MakeModelOptions& options, std::ostream& out, const ProgressSink& progress);
 
-// A map of token ids onto all of [0, compressed): random, but with map[pad] != pad where that is possible, so that a
-// reader that forgets the map is caught.
+// A map of token ids onto all of [0, compressed): random, but with map[pad] != pad where that is possible, so
+// that a reader that forgets the map is caught.
 std::vector<int64_t> RandomEngramMap(const config::ModelConfig& config, uint64_t seed);
 
 }  // namespace senko::checkpoint

@@ -2,12 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
 #include <set>
-
-#include <sys/stat.h>
 
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
@@ -50,7 +49,8 @@ TEST(MakeModel, GateBiasesPointBothWays) {
   TestFolder folder;
   MakeTiny(folder.path());
   const Checkpoint checkpoint = Checkpoint::Open(folder.path());
-  for (const char* name : {"layers.0.ffn.gate.bias", "layers.5.ffn.gate.bias_vl", "layers.3.attn.attn_sink"}) {
+  for (const char* name :
+       {"layers.0.ffn.gate.bias", "layers.5.ffn.gate.bias_vl", "layers.3.attn.attn_sink"}) {
     const TensorRef& tensor = checkpoint.At(name);
     float low = 0, high = 0;
     for (size_t at = 0; at < tensor.bytes.size(); at += 4) {
@@ -78,10 +78,12 @@ TEST(MakeModel, EngramMapIsOntoAndMovesThePad) {
   }
   TestFolder folder;
   MakeTiny(folder.path(), 0, 9);
-  EXPECT_EQ(ParseJson(ReadBytes(folder / "engram_map.json"), "map").get<std::vector<int64_t>>(), RandomEngramMap(config, 9));
+  EXPECT_EQ(ParseJson(ReadBytes(folder / "engram_map.json"), "map").get<std::vector<int64_t>>(),
+            RandomEngramMap(config, 9));
 }
 
-// An Engram table far larger than the disk: 2^31-ish rows per head would be; here 1.3 GB that takes almost none.
+// An Engram table far larger than the disk: 2^31-ish rows per head would be; here 1.3 GB that takes almost
+// none.
 TEST(MakeModel, SparseEngramTakesNoDisk) {
   TestFolder folder;
   Json json = ParseJson(ReadBytes(ModelFolder("tiny") / "config.json"), "tiny");
@@ -128,7 +130,8 @@ TEST(MakeModel, RefusesWhatCannotFitBeforeWriting) {
   options.config = ModelFolder("deepseek-v4.1-flash");
   options.out = folder / "out";
   std::ostringstream log;
-  if (fs::space(folder.path()).available > 510286023000u) GTEST_SKIP() << "this disk would hold the released model";
+  if (fs::space(folder.path()).available > 510286023000u)
+    GTEST_SKIP() << "this disk would hold the released model";
   EXPECT_THAT(Refusal([&] { MakeModel(options, log, {}); }), HasSubstr("needs 510286023000 bytes"));
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }

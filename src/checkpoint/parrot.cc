@@ -23,8 +23,11 @@ constexpr size_t kMaxStepBytes = 65536;  // of one token
 class ScriptReader {
  public:
   ScriptReader(const config::ModelConfig& config, std::string_view source)
-      : config_(config), source_(source), vocabulary_(config),
-        next_(static_cast<size_t>(config.vocab_size), config.eos_token_id), set_(next_.size(), false) {}
+      : config_(config),
+        source_(source),
+        vocabulary_(config),
+        next_(static_cast<size_t>(config.vocab_size), config.eos_token_id),
+        set_(next_.size(), false) {}
 
   ParrotPlan Read(const Json& root) {
     if (!root.is_array()) Fail("must be a list of scripts");
@@ -50,11 +53,13 @@ class ScriptReader {
     if (!script.contains("trigger") || !script["trigger"].is_string()) Fail("needs a \"trigger\" string");
     const std::string trigger = script["trigger"].get<std::string>();
     const auto trigger_id = vocabulary_.Control(trigger);
-    if (!trigger_id) Fail("trigger \"" + Printable(trigger) + "\" is neither a control token nor a single byte");
+    if (!trigger_id)
+      Fail("trigger \"" + Printable(trigger) + "\" is neither a control token nor a single byte");
     std::vector<int64_t> ids = {*trigger_id};
     for (const std::string& bytes : Steps(script, &ids)) ids.push_back(AddStep(bytes));
     if (ids.size() < 2) Fail("has no tokens");
-    const std::string end = script.contains("end") && script["end"].is_string() ? script["end"].get<std::string>() : "eos";
+    const std::string end =
+        script.contains("end") && script["end"].is_string() ? script["end"].get<std::string>() : "eos";
     if (end != "eos" && end != "loop") Fail("end must be \"eos\" or \"loop\"");
     for (size_t i = 0; i + 1 < ids.size(); ++i) Link(ids[i], ids[i + 1]);
     Link(ids.back(), end == "eos" ? config_.eos_token_id : ids[1]);
@@ -64,7 +69,8 @@ class ScriptReader {
   std::vector<std::string> Steps(const Json& script, std::vector<int64_t>* ids) {
     std::vector<std::string> steps;
     if (script.contains("text")) {
-      if (script.contains("tokens") || !script["text"].is_string()) Fail("give either \"tokens\" or a \"text\" string");
+      if (script.contains("tokens") || !script["text"].is_string())
+        Fail("give either \"tokens\" or a \"text\" string");
       const std::string text = script["text"].get<std::string>();
       const bool cut_ok = script.contains("cut") && script["cut"].is_number_unsigned() && script["cut"] > 0;
       if (!cut_ok) Fail("\"text\" needs a positive \"cut\": the bytes per token");
@@ -74,7 +80,8 @@ class ScriptReader {
     }
     if (!script.contains("tokens") || !script["tokens"].is_array()) Fail("needs a \"tokens\" list");
     for (const Json& token : script["tokens"]) {
-      if (token.is_object() && token.size() == 1 && token.contains("control") && token["control"].is_string()) {
+      if (token.is_object() && token.size() == 1 && token.contains("control") &&
+          token["control"].is_string()) {
         const std::string text = token["control"].get<std::string>();
         const auto id = vocabulary_.Control(text);
         if (!id) Fail("\"" + Printable(text) + "\" is not a control token");
@@ -88,7 +95,8 @@ class ScriptReader {
 
   std::string Bytes(const Json& token) const {
     if (token.is_string()) return token.get<std::string>();
-    const bool hex = token.is_object() && token.size() == 1 && token.contains("hex") && token["hex"].is_string();
+    const bool hex =
+        token.is_object() && token.size() == 1 && token.contains("hex") && token["hex"].is_string();
     if (!hex) Fail("a token is a string, {\"hex\": \"f09f\"} or {\"control\": \"</think>\"}");
     const std::string digits = token["hex"].get<std::string>();
     std::string bytes;
@@ -99,16 +107,19 @@ class ScriptReader {
       Fail("\"" + Printable(digits) + "\" is not hexadecimal");
     };
     if (digits.size() % 2 != 0) Fail("\"" + Printable(digits) + "\" has an odd number of digits");
-    for (size_t i = 0; i < digits.size(); i += 2) bytes.push_back(static_cast<char>(digit(digits[i]) * 16 + digit(digits[i + 1])));
+    for (size_t i = 0; i < digits.size(); i += 2)
+      bytes.push_back(static_cast<char>(digit(digits[i]) * 16 + digit(digits[i + 1])));
     return bytes;
   }
 
   int64_t AddStep(const std::string& bytes) {
-    if (bytes.empty() || bytes.size() > kMaxStepBytes) Fail("a token must have 1 to " + std::to_string(kMaxStepBytes) + " bytes");
+    if (bytes.empty() || bytes.size() > kMaxStepBytes)
+      Fail("a token must have 1 to " + std::to_string(kMaxStepBytes) + " bytes");
     const int64_t id = ++steps_ <= kMaxSteps ? vocabulary_.AddStep(bytes) : -1;
     if (id < 0) {
-      Fail("more steps than vocab_size = " + std::to_string(config_.vocab_size) + " leaves ids for (or than " +
-               std::to_string(kMaxSteps) + "); use a configuration with a larger vocab_size",
+      Fail("more steps than vocab_size = " + std::to_string(config_.vocab_size) +
+               " leaves ids for (or than " + std::to_string(kMaxSteps) +
+               "); use a configuration with a larger vocab_size",
            ErrorCode::kResourceExhausted);
     }
     return id;
@@ -117,7 +128,8 @@ class ScriptReader {
   void Link(int64_t from, int64_t to) {
     const size_t i = static_cast<size_t>(from);
     if (set_[i] && next_[i] != to) {
-      Fail("token " + std::to_string(from) + " already leads elsewhere: a trigger or control token can stand only once");
+      Fail("token " + std::to_string(from) +
+           " already leads elsewhere: a trigger or control token can stand only once");
     }
     next_[i] = to;
     set_[i] = true;
@@ -158,14 +170,15 @@ class SignVectors {
   }
 
  private:
-  // A dot product of two sign vectors is dim - 2 * (differing channels). The right logit is dim; every other one must
-  // stay below half of it, far more than rounding or a temperature of 1 can bridge.
+  // A dot product of two sign vectors is dim - 2 * (differing channels). The right logit is dim; every other
+  // one must stay below half of it, far more than rounding or a temperature of 1 can bridge.
   void CheckApart() const {
     const size_t rows = bits_.size() / words_;
     for (size_t a = 0; a < rows; ++a) {
       for (size_t b = 0; b < a; ++b) {
         int64_t differing = 0;
-        for (size_t w = 0; w < words_; ++w) differing += std::popcount(bits_[a * words_ + w] ^ bits_[b * words_ + w]);
+        for (size_t w = 0; w < words_; ++w)
+          differing += std::popcount(bits_[a * words_ + w] ^ bits_[b * words_ + w]);
         if (dim_ - 2 * differing > dim_ / 2) {
           throw Error(ErrorCode::kInvalidArgument,
                       "a parrot with " + std::to_string(rows) + " steps needs a larger hidden_size than " +
@@ -202,7 +215,8 @@ void FillOnes(std::span<std::byte> out) {
 
 // The projections through which a sublayer reaches the residual streams.
 bool ReachesStreams(const std::string& name) {
-  return name.ends_with("attn.wo_b.weight") || name.ends_with(".w2.weight") || name.ends_with("engram.wkv.weight");
+  return name.ends_with("attn.wo_b.weight") || name.ends_with(".w2.weight") ||
+         name.ends_with("engram.wkv.weight");
 }
 
 }  // namespace

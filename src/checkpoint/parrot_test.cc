@@ -21,8 +21,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Every awkward kind at once: equal bytes in several steps, half an emoji, a control token's text as plain bytes, a
-// real control token, a loop.
+// Every awkward kind at once: equal bytes in several steps, half an emoji, a control token's text as plain
+// bytes, a real control token, a loop.
 constexpr char kScripts[] = R"([
   {"trigger": "</think>", "tokens": ["a", "a", "<", "/th", "ink>", {"hex": "f09f"}, {"hex": "8c8d"}, "<｜DSML｜ invo", "a"]},
   {"trigger": "A", "text": "閃光, a", "cut": 1},
@@ -44,8 +44,10 @@ std::string Decode(std::string spelling, const Json& tokenizer) {
     const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
     const int c = printable ? byte : spare++;
     std::string text;
-    if (c < 0x80) text = std::string(1, static_cast<char>(c));
-    else text = {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 63))};
+    if (c < 0x80)
+      text = std::string(1, static_cast<char>(c));
+    else
+      text = {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 63))};
     alphabet[text] = static_cast<char>(byte);
   }
   std::string bytes;
@@ -59,13 +61,14 @@ std::string Decode(std::string spelling, const Json& tokenizer) {
   return bytes;
 }
 
-std::string Follow(const ParrotPlan& plan, const config::ModelConfig& config, const std::string& trigger, size_t limit) {
+std::string Follow(const ParrotPlan& plan, const config::ModelConfig& config, const std::string& trigger,
+                   size_t limit) {
   const Json tokenizer = ParseJson(plan.tokenizer_json, "tokenizer.json");
   std::map<int64_t, std::string> spelling;
   for (const auto& [text, id] : tokenizer["model"]["vocab"].items()) spelling[id.get<int64_t>()] = text;
   std::string said;
-  for (int64_t id = plan.next[tokenizer["model"]["vocab"][trigger].get<size_t>()]; id != config.eos_token_id && limit-- > 0;
-       id = plan.next[static_cast<size_t>(id)]) {
+  for (int64_t id = plan.next[tokenizer["model"]["vocab"][trigger].get<size_t>()];
+       id != config.eos_token_id && limit-- > 0; id = plan.next[static_cast<size_t>(id)]) {
     said += Decode(spelling[id], tokenizer) + "|";
   }
   return said;
@@ -120,7 +123,8 @@ TEST_F(ParrotWeights, GreedyFollowsThePlanWithRoomToSpare) {
     std::vector<float> values(static_cast<size_t>(config.hidden_size));
     for (size_t c = 0; c < values.size(); ++c) {
       uint16_t code;
-      std::memcpy(&code, &checkpoint.At(name).bytes[(static_cast<size_t>(r * config.hidden_size) + c) * 2], 2);
+      std::memcpy(&code, &checkpoint.At(name).bytes[(static_cast<size_t>(r * config.hidden_size) + c) * 2],
+                  2);
       values[c] = numerics::Bf16ToFloat(code);
     }
     return values;
@@ -133,8 +137,10 @@ TEST_F(ParrotWeights, GreedyFollowsThePlanWithRoomToSpare) {
     for (int64_t n = 0; n < config.vocab_size; ++n) {
       float logit = 0;
       for (size_t c = 0; c < x.size(); ++c) logit += x[c] * head[static_cast<size_t>(n)][c];
-      if (n == wanted) EXPECT_EQ(logit, static_cast<float>(config.hidden_size));
-      else ASSERT_LE(logit, static_cast<float>(config.hidden_size) / 2) << t << " -> " << n;
+      if (n == wanted)
+        EXPECT_EQ(logit, static_cast<float>(config.hidden_size));
+      else
+        ASSERT_LE(logit, static_cast<float>(config.hidden_size) / 2) << t << " -> " << n;
     }
   }
 }
@@ -145,7 +151,8 @@ TEST_F(ParrotWeights, NothingReachesTheStreams) {
   for (const TensorRef& tensor : checkpoint.tensors()) {
     const bool all_zero = std::ranges::all_of(tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
     const bool wanted = tensor.name.ends_with("wo_b.weight") || tensor.name.ends_with(".w2.weight") ||
-                        tensor.name.ends_with("engram.wkv.weight") || tensor.name.find(".hc_") != std::string::npos;
+                        tensor.name.ends_with("engram.wkv.weight") ||
+                        tensor.name.find(".hc_") != std::string::npos;
     if (tensor.name.starts_with("aligner") || tensor.name.starts_with("vision")) continue;
     EXPECT_EQ(all_zero, wanted) << tensor.name;
     zero += all_zero;
@@ -182,7 +189,8 @@ TEST(Parrot, BadScriptsNameTheScript) {
                 ::testing::AllOf(HasSubstr("script.json: "), HasSubstr(message)))
         << text;
   }
-  const std::string long_script = R"([{"trigger": "A", "cut": 1, "text": ")" + std::string(1000, 'x') + "\"}]";
+  const std::string long_script =
+      R"([{"trigger": "A", "cut": 1, "text": ")" + std::string(1000, 'x') + "\"}]";
   EXPECT_THAT(Refusal([&] { PlanParrot(Tiny(), long_script, "s"); }),
               ::testing::AllOf(HasSubstr("resource_exhausted"), HasSubstr("vocab_size = 512")));
 }

@@ -6,14 +6,16 @@
 namespace senko::checkpoint {
 namespace {
 
+// clang-format off
 constexpr const char* kControlTokens[] = {
-    "<｜User｜>",   "<｜Assistant｜>", "<think>",       "</think>",     "<｜System｜>", "｜DSML｜", "<｜latest_reminder｜>",
-    "<｜action｜>", "<｜query｜>",     "<｜authority｜>", "<｜domain｜>", "<｜title｜>",  "<｜read_url｜>"};
+    "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "<｜System｜>", "｜DSML｜", "<｜latest_reminder｜>",
+    "<｜action｜>", "<｜query｜>", "<｜authority｜>", "<｜domain｜>", "<｜title｜>", "<｜read_url｜>"};
+// clang-format on
 constexpr char kBos[] = "<｜begin▁of▁sentence｜>", kEos[] = "<｜end▁of▁sentence｜>", kPad[] = "<｜▁pad▁｜>";
 constexpr char kImage[] = "<｜deepseek_image｜>";
 
-// Two private-use characters, removed by the decoder, make spellings of equal bytes distinct: the step's number in
-// binary stands in front. No byte is spelled with them.
+// Two private-use characters, removed by the decoder, make spellings of equal bytes distinct: the step's
+// number in binary stands in front. No byte is spelled with them.
 constexpr const char* kMarks[] = {"\uF8F0", "\uF8F1"};
 
 void AppendUtf8(uint32_t c, std::string* out) {
@@ -43,9 +45,10 @@ std::string Spell(std::string_view bytes) {
 ParrotVocabulary::ParrotVocabulary(const config::ModelConfig& config)
     : vocab_size_(config.vocab_size), spelling_(static_cast<size_t>(config.vocab_size)), byte_ids_(256) {
   const auto full = [&] {
-    return Error(ErrorCode::kInvalidArgument, "a parrot needs a vocab_size of at least 288 and bos, eos, pad and image "
-                                              "token ids that differ; this configuration has vocab_size " +
-                                                  std::to_string(config.vocab_size));
+    return Error(ErrorCode::kInvalidArgument,
+                 "a parrot needs a vocab_size of at least 288 and bos, eos, pad and image "
+                 "token ids that differ; this configuration has vocab_size " +
+                     std::to_string(config.vocab_size));
   };
   const auto place = [&](const char* text, int64_t id) {
     std::string& spelling = spelling_[static_cast<size_t>(id)];
@@ -93,26 +96,33 @@ std::string ParrotVocabulary::TokenizerJson() const {
   for (const auto& [content, id] : control_) {
     const bool special = content == kBos || content == kEos || content == kPad;
     const bool normalized = !special && content != kImage;
-    text += std::string(first ? "\n" : ",\n") + "{\"id\": " + std::to_string(id) + ", \"content\": " + quoted(content) +
+    text += std::string(first ? "\n" : ",\n") + "{\"id\": " + std::to_string(id) +
+            ", \"content\": " + quoted(content) +
             ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": " +
             (normalized ? "true" : "false") + ", \"special\": " + (special ? "true" : "false") + "}";
     first = false;
   }
-  text += "],\n\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": []},\n"
-          "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-          "\"use_regex\": false},\n"
-          "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, "
-          "\"use_regex\": true},\n\"decoder\": {\"type\": \"Sequence\", \"decoders\": [";
+  text +=
+      "],\n\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": []},\n"
+      "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+      "\"use_regex\": false},\n"
+      "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, "
+      "\"use_regex\": true},\n\"decoder\": {\"type\": \"Sequence\", \"decoders\": [";
   for (const char* mark : kMarks) {
     text += "{\"type\": \"Replace\", \"pattern\": {\"String\": " + quoted(mark) + "}, \"content\": \"\"}, ";
   }
-  text += "{\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true}]},\n"
-          "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null, "
-          "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"merges\": [], \"vocab\": {";
+  text +=
+      "{\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": "
+      "true}]},\n"
+      "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": "
+      "null, "
+      "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"merges\": [], "
+      "\"vocab\": {";
   for (size_t id = 0; id < spelling_.size(); ++id) {
     const std::string& spelling = spelling_[id];
     text += std::string(id == 0 ? "\n" : ",\n") +
-            quoted(spelling.empty() ? "<unused_" + std::to_string(id) + ">" : spelling) + ": " + std::to_string(id);
+            quoted(spelling.empty() ? "<unused_" + std::to_string(id) + ">" : spelling) + ": " +
+            std::to_string(id);
   }
   return text + "}}\n}\n";
 }

@@ -12,9 +12,9 @@
 
 namespace senko::checkpoint {
 
-// Control tokens of model.md 7.1, then one token per byte, then any number of tokens that encoding never produces: one
-// per script step, each with an id of its own even when several stand for the same bytes. The rest of the ids are
-// fillers.
+// Control tokens of model.md 7.1, then one token per byte, then any number of tokens that encoding never
+// produces: one per script step, each with an id of its own even when several stand for the same bytes. The
+// rest of the ids are fillers.
 class ParrotVocabulary {
  public:
   // Error kInvalidArgument when vocab_size cannot hold control and byte tokens.

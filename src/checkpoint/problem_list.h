@@ -10,7 +10,8 @@
 
 namespace senko::checkpoint {
 
-// Keeps the first kShown messages of each kind and counts the rest: the message stays bounded whatever the file holds.
+// Keeps the first kShown messages of each kind and counts the rest: the message stays bounded whatever the
+// file holds.
 class ProblemList {
  public:
   static constexpr size_t kShown = 50;

@@ -12,8 +12,8 @@
 namespace senko::checkpoint {
 namespace {
 
-// Magnitudes of 128 equally likely slices of a normal distribution, in 1/32 of its deviation. The mean square is
-// 0.999 * 32 * 32.
+// Magnitudes of 128 equally likely slices of a normal distribution, in 1/32 of its deviation. The mean square
+// is 0.999 * 32 * 32.
 constexpr std::array<uint8_t, 128> kHalfNormal = {
     0,  0,  1,  1,  1,  2,  2,  2,  3,  3,  3,  4,  4,  4,  5,  5,  5,  6,  6,  6,  6,  7,  7,  7,  8,  8,
     8,  9,  9,  9,  10, 10, 10, 11, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15, 16, 16, 17, 17,
@@ -21,7 +21,8 @@ constexpr std::array<uint8_t, 128> kHalfNormal = {
     28, 28, 29, 29, 30, 30, 31, 31, 32, 32, 33, 33, 34, 34, 35, 35, 36, 37, 37, 38, 38, 39, 40, 40, 41, 42,
     43, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 56, 57, 59, 61, 63, 65, 67, 71, 75, 81, 92};
 
-// Uniform bytes. Sixteen per Philox counter; eight counters side by side so that the compiler can use vectors.
+// Uniform bytes. Sixteen per Philox counter; eight counters side by side so that the compiler can use
+// vectors.
 void FillUniform(uint64_t key, uint64_t offset, std::span<std::byte> out) {
   constexpr size_t kLanes = 8;
   uint64_t counter = offset / 16;
@@ -45,8 +46,8 @@ const std::array<uint8_t, 256>& Fp8Codes() {
   return codes;
 }
 
-// Block scales around 2^e with three neighbouring exponents, mixed so that the mean square of scale * code is 1/n.
-// Codes have mean square numerator/denominator * 2^shift.
+// Block scales around 2^e with three neighbouring exponents, mixed so that the mean square of scale * code is
+// 1/n. Codes have mean square numerator/denominator * 2^shift.
 std::array<uint8_t, 256> ScaleCodes(int64_t n, int64_t numerator, int64_t denominator, int shift) {
   // x = 2^k / (n * numerator / denominator), k even, lies in [0.75, 3).
   int k = 0;
@@ -88,7 +89,8 @@ void MapF32(float center, float deviation, std::span<std::byte> bytes) {
   for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
     uint32_t draw;
     std::memcpy(&draw, &bytes[at], 4);
-    const uint32_t magnitude = (uint32_t{kHalfNormal[draw & 127]} << 13) | ((draw >> 8) & 0x1FFFu);  // below 2^20
+    const uint32_t magnitude =
+        (uint32_t{kHalfNormal[draw & 127]} << 13) | ((draw >> 8) & 0x1FFFu);  // below 2^20
     const float scaled = deviation * (static_cast<float>(magnitude) * 0x1p-18f);
     const float value = center + ((draw & 128) != 0 ? -scaled : scaled);
     std::memcpy(&bytes[at], &value, 4);
@@ -120,23 +122,39 @@ void FillRandom(const ExpectedTensor& tensor, uint64_t seed, uint64_t offset, st
   const float inverse_sqrt = InverseSqrt(tensor.fan_in);
   switch (tensor.role) {
     case TensorRole::kFp8Weight:
-    case TensorRole::kTable: return MapBytes(Fp8Codes(), out);
-    // All sixteen e2m1 codes alike (mean square 137/16): the largest is twice the deviation, as in a real block.
-    case TensorRole::kFp4Weight: return;
-    case TensorRole::kFp8Scale: return MapBytes(ScaleCodes(tensor.fan_in, 1, 1, 14), out);
-    case TensorRole::kFp4Scale: return MapBytes(ScaleCodes(tensor.fan_in, 137, 16, 0), out);
-    case TensorRole::kTableScale: return MapBytes(ScaleCodes(1, 1, 1, 14), out);
-    case TensorRole::kBf16Weight: return MapBf16(0.0f, inverse_sqrt, out);
-    case TensorRole::kEmbedding: return MapBf16(0.0f, 1.0f, out);
+    case TensorRole::kTable:
+      return MapBytes(Fp8Codes(), out);
+    // All sixteen e2m1 codes alike (mean square 137/16): the largest is twice the deviation, as in a real
+    // block.
+    case TensorRole::kFp4Weight:
+      return;
+    case TensorRole::kFp8Scale:
+      return MapBytes(ScaleCodes(tensor.fan_in, 1, 1, 14), out);
+    case TensorRole::kFp4Scale:
+      return MapBytes(ScaleCodes(tensor.fan_in, 137, 16, 0), out);
+    case TensorRole::kTableScale:
+      return MapBytes(ScaleCodes(1, 1, 1, 14), out);
+    case TensorRole::kBf16Weight:
+      return MapBf16(0.0f, inverse_sqrt, out);
+    case TensorRole::kEmbedding:
+      return MapBf16(0.0f, 1.0f, out);
     // Logits with a deviation near 2: greedy choices have a margin and sampling has a choice.
-    case TensorRole::kHead: return MapBf16(0.0f, 2.0f * InverseSqrt(tensor.shape[1]), out);
-    case TensorRole::kNorm: return MapBf16(1.0f, 0.125f, out);
-    case TensorRole::kBias: return MapBf16(0.0f, 0.125f, out);
-    case TensorRole::kGateBias: return MapF32(0.0f, 0.125f, out);
-    case TensorRole::kSink: return MapF32(0.0f, 1.0f, out);
-    case TensorRole::kMixFunction: return MapF32(0.0f, inverse_sqrt, out);
-    case TensorRole::kMixBase: return MapF32(0.0f, 0.5f, out);
-    case TensorRole::kMixScale: return MapF32(1.0f, 0.25f, out);
+    case TensorRole::kHead:
+      return MapBf16(0.0f, 2.0f * InverseSqrt(tensor.shape[1]), out);
+    case TensorRole::kNorm:
+      return MapBf16(1.0f, 0.125f, out);
+    case TensorRole::kBias:
+      return MapBf16(0.0f, 0.125f, out);
+    case TensorRole::kGateBias:
+      return MapF32(0.0f, 0.125f, out);
+    case TensorRole::kSink:
+      return MapF32(0.0f, 1.0f, out);
+    case TensorRole::kMixFunction:
+      return MapF32(0.0f, inverse_sqrt, out);
+    case TensorRole::kMixBase:
+      return MapF32(0.0f, 0.5f, out);
+    case TensorRole::kMixScale:
+      return MapF32(1.0f, 0.25f, out);
   }
 }
 

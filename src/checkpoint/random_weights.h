@@ -13,8 +13,9 @@ namespace senko::checkpoint {
 // Chunks are filled independently, in any order: a chunk's bytes do not depend on how the tensor was cut.
 inline constexpr uint64_t kFillUnit = 64;  // offsets and, except at the end, lengths are multiples of this
 
-// Fills bytes [offset, offset + out.size()) of `tensor`. Integer generator and exact scaling: every multiplication and
-// the one rounding to bf16 are IEEE operations, so the bytes are the same on every machine.
+// Fills bytes [offset, offset + out.size()) of `tensor`. Integer generator and exact scaling: every
+// multiplication and the one rounding to bf16 are IEEE operations, so the bytes are the same on every
+// machine.
 //
 // Scales are chosen so that activations stay near 1: a linear's weights have root mean square 1/sqrt(fan_in),
 // multipliers lie near 1, gate biases and mixing parameters are large enough to matter.

@@ -21,14 +21,18 @@ std::vector<uint8_t> Fill(const ExpectedTensor& tensor, uint64_t seed) {
   return bytes;
 }
 
-ExpectedTensor Make(const std::string& name, DType dtype, std::vector<int64_t> shape, TensorRole role, int64_t fan_in) {
+ExpectedTensor Make(const std::string& name, DType dtype, std::vector<int64_t> shape, TensorRole role,
+                    int64_t fan_in) {
   return {name, dtype, std::move(shape), TensorGroup::kAttention, role, fan_in, {}};
 }
 
 TEST(RandomWeights, DoNotDependOnTheCut) {
   std::mt19937 random(std::random_device{}());
-  for (TensorRole role : {TensorRole::kFp8Weight, TensorRole::kFp4Scale, TensorRole::kBf16Weight, TensorRole::kMixFunction}) {
-    const DType dtype = role == TensorRole::kBf16Weight ? DType::kBF16 : role == TensorRole::kMixFunction ? DType::kF32 : DType::kU8;
+  for (TensorRole role :
+       {TensorRole::kFp8Weight, TensorRole::kFp4Scale, TensorRole::kBf16Weight, TensorRole::kMixFunction}) {
+    const DType dtype = role == TensorRole::kBf16Weight    ? DType::kBF16
+                        : role == TensorRole::kMixFunction ? DType::kF32
+                                                           : DType::kU8;
     const ExpectedTensor tensor = Make("t", dtype, {1000, 37}, role, 300);
     const std::vector<uint8_t> whole = Fill(tensor, 5);
     std::vector<uint8_t> pieces(whole.size());
@@ -42,7 +46,8 @@ TEST(RandomWeights, DoNotDependOnTheCut) {
   }
 }
 
-// First bytes as computed by an independent program (Python integers): what "the same on every machine" means.
+// First bytes as computed by an independent program (Python integers): what "the same on every machine"
+// means.
 TEST(RandomWeights, AreTheDocumentedBytes) {
   const auto hex = [](const ExpectedTensor& tensor) {
     std::string text;
@@ -53,11 +58,16 @@ TEST(RandomWeights, AreTheDocumentedBytes) {
     }
     return text;
   };
-  EXPECT_EQ(hex(Make("a.weight", DType::kF8E4M3, {16}, TensorRole::kFp8Weight, 256)), "71e86beee36ef265e7626aecea58f3f0");
-  EXPECT_EQ(hex(Make("a.scale", DType::kF8E8M0, {16}, TensorRole::kFp8Scale, 1280)), "73727373737372737273737373727373");
-  EXPECT_EQ(hex(Make("b.scale", DType::kF8E8M0, {16}, TensorRole::kFp4Scale, 5120)), "77767776777776777777777776787778");
-  EXPECT_EQ(hex(Make("c.weight", DType::kBF16, {8}, TensorRole::kBf16Weight, 5120)), "df3b0e3cd63b24bd1c3c0ebcccbc703c");
-  EXPECT_EQ(hex(Make("d", DType::kF32, {4}, TensorRole::kMixFunction, 20480)), "e0bfe3bab84005bb482ecbbbe06d313b");
+  EXPECT_EQ(hex(Make("a.weight", DType::kF8E4M3, {16}, TensorRole::kFp8Weight, 256)),
+            "71e86beee36ef265e7626aecea58f3f0");
+  EXPECT_EQ(hex(Make("a.scale", DType::kF8E8M0, {16}, TensorRole::kFp8Scale, 1280)),
+            "73727373737372737273737373727373");
+  EXPECT_EQ(hex(Make("b.scale", DType::kF8E8M0, {16}, TensorRole::kFp4Scale, 5120)),
+            "77767776777776777777777776787778");
+  EXPECT_EQ(hex(Make("c.weight", DType::kBF16, {8}, TensorRole::kBf16Weight, 5120)),
+            "df3b0e3cd63b24bd1c3c0ebcccbc703c");
+  EXPECT_EQ(hex(Make("d", DType::kF32, {4}, TensorRole::kMixFunction, 20480)),
+            "e0bfe3bab84005bb482ecbbbe06d313b");
 }
 
 TEST(RandomWeights, InverseSqrtIsTheLargestNotAbove) {
@@ -68,13 +78,14 @@ TEST(RandomWeights, InverseSqrtIsTheLargestNotAbove) {
   }
 }
 
-// Weights times unit inputs keep unit size: root mean square of w is 1/sqrt(fan_in). The draws' own error is under 1%
-// (at least 4,000 blocks of two or three sizes); the tables are within 1%; together under 4%.
+// Weights times unit inputs keep unit size: root mean square of w is 1/sqrt(fan_in). The draws' own error is
+// under 1% (at least 4,000 blocks of two or three sizes); the tables are within 1%; together under 4%.
 TEST(RandomWeights, LinearsKeepUnitScale) {
   for (int64_t in : {64, 96, 256, 1024, 1280, 2304, 5120}) {
     const int64_t out = 4096;
     const auto fp8 = Fill(Make("w.weight", DType::kF8E4M3, {out, in}, TensorRole::kFp8Weight, in), 7);
-    const auto scale8 = Fill(Make("w.scale", DType::kF8E8M0, {out / 32, in / 32}, TensorRole::kFp8Scale, in), 7);
+    const auto scale8 =
+        Fill(Make("w.scale", DType::kF8E8M0, {out / 32, in / 32}, TensorRole::kFp8Scale, in), 7);
     double sum8 = 0;
     for (int64_t r = 0; r < out; ++r) {
       for (int64_t c = 0; c < in; ++c) {
@@ -92,7 +103,8 @@ TEST(RandomWeights, LinearsKeepUnitScale) {
     double sum4 = 0;
     for (size_t i = 0; i < fp4.size(); ++i) {
       const double s = numerics::Ue8m0ToFloat(scale4[i / 16]);
-      const double low = s * numerics::E2m1ToFloat(fp4[i] & 15), high = s * numerics::E2m1ToFloat(fp4[i] >> 4);
+      const double low = s * numerics::E2m1ToFloat(fp4[i] & 15),
+                   high = s * numerics::E2m1ToFloat(fp4[i] >> 4);
       sum4 += low * low + high * high;
     }
     EXPECT_NEAR(std::sqrt(sum4 / static_cast<double>(out)), 1.0, 0.04) << in;

@@ -17,8 +17,8 @@
 
 namespace senko::checkpoint {
 
-// A tensor inside a mapped file. The bytes live as long as the file object that gave the reference. They may be less
-// aligned than the dtype asks for: files written by others promise nothing.
+// A tensor inside a mapped file. The bytes live as long as the file object that gave the reference. They may
+// be less aligned than the dtype asks for: files written by others promise nothing.
 struct TensorRef {
   std::string name;
   DType dtype = DType::kU8;
@@ -32,7 +32,8 @@ class SafetensorsFile {
  public:
   // Errors: kNotFound, kIo; kCorrupt listing every fault of the file.
   static SafetensorsFile Open(const std::filesystem::path& path);
-  // The same, but faults of single tensors are added to `problems`; a header that cannot be read still throws.
+  // The same, but faults of single tensors are added to `problems`; a header that cannot be read still
+  // throws.
   static SafetensorsFile Open(const std::filesystem::path& path, ProblemList* problems);
 
   const SafetensorsHeader& header() const { return header_; }
@@ -53,9 +54,9 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-// Writes a file whose shapes are known beforehand and whose data come in any order, from any thread. The data section
-// starts on a 64-byte boundary; tensors with wider elements come first, so every tensor is aligned to its element.
-// Output is written beside the target and moved there by Finish; without Finish nothing remains.
+// Writes a file whose shapes are known beforehand and whose data come in any order, from any thread. The data
+// section starts on a 64-byte boundary; tensors with wider elements come first, so every tensor is aligned to
+// its element. Output is written beside the target and moved there by Finish; without Finish nothing remains.
 class SafetensorsWriter {
  public:
   // Errors: kIo, kResourceExhausted (disk full). Duplicate names are our own fault.

@@ -32,8 +32,9 @@ struct SafetensorsHeader {
 inline constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;
 
 // Parses the header of a whole file's bytes. `source` names the file in messages.
-// Throws kCorrupt where nothing more can be read (length, JSON syntax, depth). Faults of single tensors (dtype, shape,
-// offsets, overlaps, holes, truncation, trailing bytes) go to `problems`, and such tensors are left out.
+// Throws kCorrupt where nothing more can be read (length, JSON syntax, depth). Faults of single tensors
+// (dtype, shape, offsets, overlaps, holes, truncation, trailing bytes) go to `problems`, and such tensors are
+// left out.
 SafetensorsHeader ParseSafetensorsHeader(std::span<const std::byte> file, std::string_view source,
                                          ProblemList* problems);
 

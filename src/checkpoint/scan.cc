@@ -44,7 +44,8 @@ struct Tally {
 };
 
 template <typename Test>
-void Count(std::span<const std::byte> bytes, size_t width, int64_t base, Test test, Finding finding, Tally* tally) {
+void Count(std::span<const std::byte> bytes, size_t width, int64_t base, Test test, Finding finding,
+           Tally* tally) {
   int64_t count = 0;
   for (size_t at = 0; at < bytes.size(); at += width) count += test(&bytes[at]) ? 1 : 0;
   if (count == 0) return;
@@ -59,7 +60,9 @@ void Count(std::span<const std::byte> bytes, size_t width, int64_t base, Test te
 Tally ScanChunk(DType dtype, std::span<const std::byte> bytes, int64_t base) {
   Tally tally;
   switch (dtype) {
-    case DType::kF8E4M3: Count(bytes, 1, base, IsNanFp8, kNan, &tally); break;
+    case DType::kF8E4M3:
+      Count(bytes, 1, base, IsNanFp8, kNan, &tally);
+      break;
     case DType::kF8E8M0:
       Count(bytes, 1, base, IsNanScale, kNan, &tally);
       Count(bytes, 1, base, IsAbsurdScale, kAbsurd, &tally);
@@ -72,7 +75,8 @@ Tally ScanChunk(DType dtype, std::span<const std::byte> bytes, int64_t base) {
       Count(bytes, 4, base, IsNanF32, kNan, &tally);
       Count(bytes, 4, base, IsInfF32, kInfinite, &tally);
       break;
-    default: break;  // every e2m1 pair is a number
+    default:
+      break;  // every e2m1 pair is a number
   }
   return tally;
 }
@@ -95,7 +99,8 @@ void ScanValues(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>&
     pool->ParallelFor(chunks, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t chunk = begin; chunk < end; ++chunk) {
         const int64_t base = chunk * kChunkElements, count = std::min(kChunkElements, elements - base);
-        const auto bytes = tensor.bytes.subspan(static_cast<size_t>(base * width), static_cast<size_t>(count * width));
+        const auto bytes =
+            tensor.bytes.subspan(static_cast<size_t>(base * width), static_cast<size_t>(count * width));
         const Tally tally = ScanChunk(tensor.dtype, bytes, base);
         const std::lock_guard lock(mutex);
         for (int f = 0; f < kNumFindings; ++f) {
@@ -107,9 +112,10 @@ void ScanValues(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>&
     });
     for (int f = 0; f < kNumFindings; ++f) {
       if (whole.count[f] == 0) continue;
-      problems.Add(kFindingNames[f], wanted.name + ": " + std::to_string(whole.count[f]) + ", the first at element " +
-                                         std::to_string(whole.first[f]) + " (byte " +
-                                         std::to_string(whole.first[f] * width) + " of the tensor)");
+      problems.Add(kFindingNames[f], wanted.name + ": " + std::to_string(whole.count[f]) +
+                                         ", the first at element " + std::to_string(whole.first[f]) +
+                                         " (byte " + std::to_string(whole.first[f] * width) +
+                                         " of the tensor)");
     }
     done += tensor.bytes.size();
     if (progress) progress({"scanning weights", done, total, "bytes"});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -51,7 +50,8 @@ class IndexReader : public nlohmann::json_sax<Sax> {
   }
   bool number_float(number_float_t value, const string_t&) override {
     // Some writers store the sum as a float; beyond 2^53 it would not be exact and says nothing.
-    if (InMetadata() && key_ == "total_size" && value >= 0 && value < 9007199254740992.0 && value == std::floor(value)) {
+    if (InMetadata() && key_ == "total_size" && value >= 0 && value < 9007199254740992.0 &&
+        value == std::floor(value)) {
       index.total_size = static_cast<uint64_t>(value);
     }
     return NotInMap();
@@ -60,7 +60,8 @@ class IndexReader : public nlohmann::json_sax<Sax> {
   bool null() override { return NotInMap(); }
   bool boolean(bool) override { return NotInMap(); }
   bool binary(binary_t&) override { return NotInMap(); }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     Fail("invalid JSON at byte " + std::to_string(position) + ": " + Printable(error.what()));
   }
 
@@ -94,8 +95,8 @@ ShardIndex ParseShardIndex(std::string_view json, std::string_view source) {
   if (!reader.has_map) throw Error(ErrorCode::kCorrupt, std::string(source) + ": no \"weight_map\" object");
   auto& map = reader.index.weight_map;
   std::sort(map.begin(), map.end());
-  const auto twice =
-      std::adjacent_find(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  const auto twice = std::adjacent_find(map.begin(), map.end(),
+                                        [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != map.end()) {
     throw Error(ErrorCode::kCorrupt,
                 std::string(source) + ": weight_map lists tensor \"" + Printable(twice->first) + "\" twice");

@@ -38,7 +38,9 @@ inline void WriteBytes(const std::filesystem::path& path, const std::string& byt
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-inline std::string ReadBytes(const std::filesystem::path& path) { return ReadTextFile(path, size_t{1} << 30); }
+inline std::string ReadBytes(const std::filesystem::path& path) {
+  return ReadTextFile(path, size_t{1} << 30);
+}
 
 // A safetensors file with any header and `data_bytes` zeros.
 inline std::string RawSafetensors(const std::string& header, size_t data_bytes) {
@@ -63,7 +65,8 @@ inline std::filesystem::path ModelFolder(const char* name) {
 }
 
 // models/tiny with random weights.
-inline void MakeTiny(const std::filesystem::path& out, uint64_t max_shard_bytes = 0, uint64_t seed = 1, int threads = 1) {
+inline void MakeTiny(const std::filesystem::path& out, uint64_t max_shard_bytes = 0, uint64_t seed = 1,
+                     int threads = 1) {
   std::ostringstream log;
   MakeModelOptions options;
   options.config = ModelFolder("tiny");

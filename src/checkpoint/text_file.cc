@@ -15,8 +15,8 @@ void WriteTextFile(const std::filesystem::path& path, std::string_view text) {
     file.write(text.data(), static_cast<std::streamsize>(text.size()));
     file.flush();
     if (!file) {
-      throw Error(ErrorCode::kIo, partial.string() + ": cannot write " + std::to_string(text.size()) + " bytes: " +
-                                      std::strerror(errno));
+      throw Error(ErrorCode::kIo, partial.string() + ": cannot write " + std::to_string(text.size()) +
+                                      " bytes: " + std::strerror(errno));
     }
   }
   std::error_code error;

@@ -7,8 +7,8 @@
 
 namespace senko::checkpoint {
 
-// Lists all missing, unexpected, mis-shaped and mis-typed tensors in one kCorrupt error (the first 50 of each kind and
-// their number). Touches headers only.
+// Lists all missing, unexpected, mis-shaped and mis-typed tensors in one kCorrupt error (the first 50 of each
+// kind and their number). Touches headers only.
 void ValidateCheckpoint(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>& expected);
 void ValidateCheckpoint(const Checkpoint& checkpoint, const config::ModelConfig& config);
 

@@ -64,8 +64,8 @@ struct Chunk {
   uint64_t offset = 0;
 };
 
-void WriteShard(const std::filesystem::path& path, const std::vector<ExpectedTensor>& tensors, const Shard& shard,
-                const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
+void WriteShard(const std::filesystem::path& path, const std::vector<ExpectedTensor>& tensors,
+                const Shard& shard, const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
                 std::vector<Buffer<std::byte>>* scratch, Meter* meter) {
   std::vector<TensorSpec> specs;
   for (size_t i : shard) specs.push_back({tensors[i].name, tensors[i].dtype, tensors[i].shape});
@@ -104,8 +104,9 @@ void WriteCheckpoint(const std::filesystem::path& directory, const std::vector<E
   std::error_code ignored;
   const auto space = std::filesystem::space(directory, ignored);
   if (!ignored && space.available < on_disk) {
-    throw Error(ErrorCode::kResourceExhausted, directory.string() + ": the checkpoint needs " + std::to_string(on_disk) +
-                                                   " bytes, the disk has " + std::to_string(space.available) + " free");
+    throw Error(ErrorCode::kResourceExhausted, directory.string() + ": the checkpoint needs " +
+                                                   std::to_string(on_disk) + " bytes, the disk has " +
+                                                   std::to_string(space.available) + " free");
   }
   std::vector<Buffer<std::byte>> scratch;
   for (int i = 0; i < pool->size(); ++i) scratch.emplace_back(kChunkBytes);

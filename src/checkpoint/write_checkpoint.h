@@ -14,16 +14,18 @@
 
 namespace senko::checkpoint {
 
-// Fills bytes [offset, offset + out.size()) of a tensor. Called from several threads; offsets are multiples of 1 MiB.
-using TensorFiller = std::function<void(const ExpectedTensor& tensor, uint64_t offset, std::span<std::byte> out)>;
+// Fills bytes [offset, offset + out.size()) of a tensor. Called from several threads; offsets are multiples
+// of 1 MiB.
+using TensorFiller =
+    std::function<void(const ExpectedTensor& tensor, uint64_t offset, std::span<std::byte> out)>;
 
 struct WriteOptions {
-  uint64_t max_shard_bytes = 0;         // 0: one file, model.safetensors; else shards and an index
-  bool sparse_engram = false;           // Engram tables become holes: zeros that take no disk
+  uint64_t max_shard_bytes = 0;  // 0: one file, model.safetensors; else shards and an index
+  bool sparse_engram = false;    // Engram tables become holes: zeros that take no disk
 };
 
-// Memory is one chunk per thread, whatever the size of the checkpoint. `directory` exists and holds no model files.
-// Errors: kResourceExhausted (not enough disk, checked first), kIo.
+// Memory is one chunk per thread, whatever the size of the checkpoint. `directory` exists and holds no model
+// files. Errors: kResourceExhausted (not enough disk, checked first), kIo.
 void WriteCheckpoint(const std::filesystem::path& directory, const std::vector<ExpectedTensor>& tensors,
                      const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
                      const ProgressSink& progress);

@@ -103,19 +103,39 @@ constexpr KnownKey kKnownKeys[] = {
     {"vision.max_wh_ratio", "vision_max_wh_ratio"},
 };
 
-constexpr std::string_view kIgnoredAnywhere[] = {
-    "_name_or_path", "architectures", "attention_dropout",    "auto_map",             "dtype",
-    "id2label",      "label2id",      "initializer_range",    "max_batch_size",       "output_attentions",
-    "return_dict",   "torch_dtype",   "output_hidden_states", "output_router_logits", "problem_type",
-    "temperature",   "use_cache",     "router_aux_loss_coef", "router_jitter_noise",  "transformers_version"};
+constexpr std::string_view kIgnoredAnywhere[] = {"_name_or_path",
+                                                 "architectures",
+                                                 "attention_dropout",
+                                                 "auto_map",
+                                                 "dtype",
+                                                 "id2label",
+                                                 "label2id",
+                                                 "initializer_range",
+                                                 "max_batch_size",
+                                                 "output_attentions",
+                                                 "return_dict",
+                                                 "torch_dtype",
+                                                 "output_hidden_states",
+                                                 "output_router_logits",
+                                                 "problem_type",
+                                                 "temperature",
+                                                 "use_cache",
+                                                 "router_aux_loss_coef",
+                                                 "router_jitter_noise",
+                                                 "transformers_version"};
 
 std::string_view PrefixOf(Section section) {
   switch (section) {
-    case Section::kTop: return "top.";
-    case Section::kText: return "text.";
-    case Section::kVision: return "vision.";
-    case Section::kRope: return "rope.";
-    case Section::kQuantization: return "quant.";
+    case Section::kTop:
+      return "top.";
+    case Section::kText:
+      return "text.";
+    case Section::kVision:
+      return "vision.";
+    case Section::kRope:
+      return "rope.";
+    case Section::kQuantization:
+      return "quant.";
   }
   return "";
 }
@@ -135,7 +155,8 @@ bool Matches(const KnownKey& known, Section section, std::string_view key) {
   const std::string_view word = known.canonical.substr(dot + 1);
   if (known.canonical.starts_with(prefix) && word == key) return true;
   // Token ids may stand inside text_config; text settings may stand at the top, under either word.
-  if (section == Section::kText) return known.canonical.starts_with("top.") && known.flat.empty() && word == key;
+  if (section == Section::kText)
+    return known.canonical.starts_with("top.") && known.flat.empty() && word == key;
   if (section != Section::kTop || known.flat.find('.') != std::string_view::npos) return false;
   if (!known.flat.empty() && known.flat == key) return true;
   return known.canonical.starts_with("text.") && word == key;

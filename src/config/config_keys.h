@@ -15,8 +15,9 @@ struct KeyMeaning {
   Section section = Section::kTop;  // kSection: what the nested object is
 };
 
-// kIgnored keys are metadata or training settings that cannot change what the model computes. In Section::kTop the
-// keys of the inference spelling and of a text configuration without its wrapper are known too.
+// kIgnored keys are metadata or training settings that cannot change what the model computes. In
+// Section::kTop the keys of the inference spelling and of a text configuration without its wrapper are known
+// too.
 KeyMeaning LookUpKey(Section section, std::string_view key);
 
 }  // namespace senko::config

@@ -6,7 +6,8 @@
 
 namespace senko::config {
 
-// Adds one violation per broken rule. Every number already lies in its own range, or `values` holds a violation.
+// Adds one violation per broken rule. Every number already lies in its own range, or `values` holds a
+// violation.
 void CheckRules(const ModelConfig& config, ConfigValues* values);
 
 }  // namespace senko::config

@@ -15,7 +15,9 @@ std::string Shown(const Json& json) {
   return text;
 }
 
-std::string ShownName(const std::string& name) { return name.size() > 80 ? name.substr(0, 80) + "..." : name; }
+std::string ShownName(const std::string& name) {
+  return name.size() > 80 ? name.substr(0, 80) + "..." : name;
+}
 
 std::optional<int64_t> AsInt(const Json& json) {
   if (json.is_number_unsigned()) {
@@ -51,17 +53,20 @@ void ConfigValues::Walk(const Json& object, Section section, const std::string& 
     const std::string name = path + key;
     const KeyMeaning meaning = LookUpKey(section, key);
     switch (meaning.kind) {
-      case KeyMeaning::kIgnored: break;
+      case KeyMeaning::kIgnored:
+        break;
       case KeyMeaning::kUnknown:
         unsupported_ = true;
-        Violation(ShownName(name) + ": unknown key; it may change what the model computes, so remove it if it does not");
+        Violation(ShownName(name) +
+                  ": unknown key; it may change what the model computes, so remove it if it does not");
         break;
       case KeyMeaning::kSection:
         if (json.is_null()) break;
         if (!json.is_object()) {
           Violation(ShownName(name) + ": must be an object, not " + Shown(json));
         } else {
-          Walk(json, meaning.section, name + ".");  // sections nest at most twice: top, text_config, rope_scaling
+          Walk(json, meaning.section,
+               name + ".");  // sections nest at most twice: top, text_config, rope_scaling
         }
         break;
       case KeyMeaning::kValue: {
@@ -144,7 +149,8 @@ bool ConfigValues::BoolOr(std::string_view canonical, bool fallback) {
   return Has(canonical) ? Bool(canonical) : fallback;
 }
 
-std::vector<int64_t> ConfigValues::Ints(std::string_view canonical, int64_t low, int64_t high, size_t max_count) {
+std::vector<int64_t> ConfigValues::Ints(std::string_view canonical, int64_t low, int64_t high,
+                                        size_t max_count) {
   std::vector<int64_t> numbers;
   const Value* value = Find(canonical);
   if (value == nullptr) return numbers;
@@ -160,7 +166,8 @@ std::vector<int64_t> ConfigValues::Ints(std::string_view canonical, int64_t low,
   return numbers;
 }
 
-std::vector<int64_t> ConfigValues::IntsOr(std::string_view canonical, int64_t low, int64_t high, size_t max_count) {
+std::vector<int64_t> ConfigValues::IntsOr(std::string_view canonical, int64_t low, int64_t high,
+                                          size_t max_count) {
   const auto it = values_.find(canonical);
   if (it == values_.end() || it->second.json->is_null()) return {};
   return Ints(canonical, low, high, max_count);

@@ -1,5 +1,5 @@
-// Typed, range-checked access to the values of a configuration file. Violations are collected, never thrown one by
-// one, so that one message can list them all.
+// Typed, range-checked access to the values of a configuration file. Violations are collected, never thrown
+// one by one, so that one message can list them all.
 #pragma once
 
 #include <cstdint>

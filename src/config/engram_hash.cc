@@ -127,8 +127,8 @@ std::vector<EngramLayerHash> MakeEngramHash(const EngramConfig& engram) {
   const uint64_t max = std::numeric_limits<int64_t>::max();
   const uint64_t bound = max / static_cast<uint64_t>(engram.compressed_vocab_size) / 2;
   std::vector<EngramLayerHash> hashes;
-  // The search restarts for every n-gram size and takes primes not used before. The used ones are all those from
-  // the start up to the last one taken, so a single ascending walk is the same.
+  // The search restarts for every n-gram size and takes primes not used before. The used ones are all those
+  // from the start up to the last one taken, so a single ascending walk is the same.
   uint64_t candidate = static_cast<uint64_t>(engram.vocab_size) - 1;
   for (int64_t layer : engram.layers) {
     EngramLayerHash hash;

@@ -1,4 +1,5 @@
-// The constants of Engram's n-gram hash (model.md 3.7): derived from the configuration, never read from a file.
+// The constants of Engram's n-gram hash (model.md 3.7): derived from the configuration, never read from a
+// file.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,12 @@ struct EngramLayerHash {
   int64_t rows = 0;                   // sum of primes: the rows of this layer's table
 };
 
-// One hash per EngramConfig::layers, from vocab_size, num_heads, max_ngram, compressed_vocab_size and the layer
-// numbers. `engram.rows` is not used. The numbers are in the ranges ParseModelConfig enforces.
+// One hash per EngramConfig::layers, from vocab_size, num_heads, max_ngram, compressed_vocab_size and the
+// layer numbers. `engram.rows` is not used. The numbers are in the ranges ParseModelConfig enforces.
 std::vector<EngramLayerHash> MakeEngramHash(const EngramConfig& engram);
 
-// `count` numbers 2 * v + 1 with v = numpy.random.default_rng(seed).integers(0, bound, count): SeedSequence, PCG64
-// and Lemire's bounded integers. bound > 2^32 (below it numpy draws 32-bit words).
+// `count` numbers 2 * v + 1 with v = numpy.random.default_rng(seed).integers(0, bound, count): SeedSequence,
+// PCG64 and Lemire's bounded integers. bound > 2^32 (below it numpy draws 32-bit words).
 std::vector<uint64_t> DrawOddMultipliers(uint32_t seed, uint64_t bound, int64_t count);
 
 // Exact for every n (Miller-Rabin with a base set proven sufficient below 2^64).

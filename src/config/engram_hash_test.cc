@@ -25,12 +25,12 @@ TEST(EngramHash, ReproducesTheReleasedConstants) {
   EXPECT_EQ(hashes[1].multipliers,
             (std::vector<uint64_t>{67716810739261u, 51510806800915u, 30921347202721u, 82619226485591u}));
   std::vector<int64_t> first, second;
-  for (int64_t tail : {57, 79, 81, 97, 121, 129, 133, 183, 189, 207, 211, 253, 277, 289, 307, 321,
-                       339, 381, 393, 399, 403, 409, 447, 463}) {
+  for (int64_t tail : {57,  79,  81,  97,  121, 129, 133, 183, 189, 207, 211, 253,
+                       277, 289, 307, 321, 339, 381, 393, 399, 403, 409, 447, 463}) {
     first.push_back(16000000 + tail);
   }
-  for (int64_t tail : {477, 487, 499, 507, 511, 573, 609, 627, 667, 669, 693, 697, 711, 729, 759, 769,
-                       781, 799, 813, 819, 841, 877, 879, 889}) {
+  for (int64_t tail : {477, 487, 499, 507, 511, 573, 609, 627, 667, 669, 693, 697,
+                       711, 729, 759, 769, 781, 799, 813, 819, 841, 877, 879, 889}) {
     second.push_back(16000000 + tail);
   }
   EXPECT_EQ(hashes[0].primes, first);
@@ -65,8 +65,12 @@ TEST(EngramHash, ReproducesTheMiniConstants) {
 // retry path. Values from numpy 2.
 TEST(EngramHash, DrawsLikeNumpyWhenItRejects) {
   const uint64_t bound = 3 * (uint64_t{1} << 61) + 12345;
-  EXPECT_EQ(DrawOddMultipliers(10007, bound, 4), (std::vector<uint64_t>{11390441492121970189u, 719389502757936171u, 5344973774203455139u, 5939149901103846849u}));
-  EXPECT_EQ(DrawOddMultipliers(4000000000u, bound, 4), (std::vector<uint64_t>{2034912606561398163u, 8953576837568754435u, 10975236093844329865u, 2548023984401001991u}));
+  EXPECT_EQ(DrawOddMultipliers(10007, bound, 4),
+            (std::vector<uint64_t>{11390441492121970189u, 719389502757936171u, 5344973774203455139u,
+                                   5939149901103846849u}));
+  EXPECT_EQ(DrawOddMultipliers(4000000000u, bound, 4),
+            (std::vector<uint64_t>{2034912606561398163u, 8953576837568754435u, 10975236093844329865u,
+                                   2548023984401001991u}));
 }
 
 TEST(EngramHash, PrimalityAgreesWithTrialDivision) {
@@ -78,9 +82,9 @@ TEST(EngramHash, PrimalityAgreesWithTrialDivision) {
   };
   for (uint64_t n = 0; n < 20000; ++n) EXPECT_EQ(IsPrime(n), slow(n)) << n;
   for (uint64_t n = 4294967296u; n < 4294967296u + 200; ++n) EXPECT_EQ(IsPrime(n), slow(n)) << n;
-  EXPECT_FALSE(IsPrime(3215031751u));            // strong pseudoprime to bases 2, 3, 5, 7
-  EXPECT_FALSE(IsPrime(3825123056546413051u));   // to the primes up to 23
-  EXPECT_TRUE(IsPrime(18446744073709551557u));   // the largest prime below 2^64
+  EXPECT_FALSE(IsPrime(3215031751u));           // strong pseudoprime to bases 2, 3, 5, 7
+  EXPECT_FALSE(IsPrime(3825123056546413051u));  // to the primes up to 23
+  EXPECT_TRUE(IsPrime(18446744073709551557u));  // the largest prime below 2^64
 }
 
 }  // namespace

@@ -36,17 +36,26 @@ std::string Refusal(const Json& json, ErrorCode* code = nullptr) {
 // The same file in the inference spelling (model.md 1.2), which has no nested sections.
 Json Flat(const Json& released) {
   const std::pair<const char*, const char*> renamed[] = {
-      {"hidden_size", "dim"}, {"moe_intermediate_size", "moe_inter_dim"}, {"num_hidden_layers", "n_layers"},
-      {"num_nextn_predict_layers", "n_mtp_layers"}, {"num_attention_heads", "n_heads"},
-      {"num_experts_per_tok", "n_activated_experts"}, {"scoring_func", "score_func"},
-      {"routed_scaling_factor", "route_scale"}, {"qk_rope_head_dim", "rope_head_dim"},
-      {"rms_norm_eps", "norm_eps"}, {"sliding_window", "window_size"},
-      {"kv_source_layer_ids", "kv_source_layers"}, {"index_source_layer_ids", "index_source_layers"},
-      {"candidate_source_layer_id", "candidate_source_layer"}, {"engram_pad_token_id", "engram_pad_id"},
+      {"hidden_size", "dim"},
+      {"moe_intermediate_size", "moe_inter_dim"},
+      {"num_hidden_layers", "n_layers"},
+      {"num_nextn_predict_layers", "n_mtp_layers"},
+      {"num_attention_heads", "n_heads"},
+      {"num_experts_per_tok", "n_activated_experts"},
+      {"scoring_func", "score_func"},
+      {"routed_scaling_factor", "route_scale"},
+      {"qk_rope_head_dim", "rope_head_dim"},
+      {"rms_norm_eps", "norm_eps"},
+      {"sliding_window", "window_size"},
+      {"kv_source_layer_ids", "kv_source_layers"},
+      {"index_source_layer_ids", "index_source_layers"},
+      {"candidate_source_layer_id", "candidate_source_layer"},
+      {"engram_pad_token_id", "engram_pad_id"},
       {"dspark_num_experts_per_tok", "dspark_n_activated_experts"}};
-  const char* absent[] = {"model_type", "num_key_value_heads", "hidden_act", "attention_bias", "attention_dropout",
-                          "initializer_range", "use_cache", "tie_word_embeddings", "topk_method", "norm_topk_prob",
-                          "max_position_embeddings", "rope_scaling"};
+  const char* absent[] = {"model_type",     "num_key_value_heads",     "hidden_act",
+                          "attention_bias", "attention_dropout",       "initializer_range",
+                          "use_cache",      "tie_word_embeddings",     "topk_method",
+                          "norm_topk_prob", "max_position_embeddings", "rope_scaling"};
   Json flat = released["text_config"];
   const Json rope = flat["rope_scaling"], vision = released["vision_config"];
   for (const auto& [from, to] : renamed) {
@@ -134,7 +143,9 @@ void ExpectReleased(const ModelConfig& c) {
 }
 
 TEST(ModelConfig, ReadsTheReleasedSpelling) { ExpectReleased(ParseModelConfig(DumpJson(Released()), "x")); }
-TEST(ModelConfig, ReadsTheInferenceSpelling) { ExpectReleased(ParseModelConfig(DumpJson(Flat(Released())), "x")); }
+TEST(ModelConfig, ReadsTheInferenceSpelling) {
+  ExpectReleased(ParseModelConfig(DumpJson(Flat(Released())), "x"));
+}
 
 TEST(ModelConfig, LoadsAFileOrItsFolder) {
   const std::filesystem::path folder = std::filesystem::path(SENKO_SOURCE_DIR) / "models" / "tiny";
@@ -147,7 +158,8 @@ TEST(ModelConfig, YarnEngramDraftAndVisionAreOptional) {
   Json json = Tiny();
   json.erase("vision_config");
   json.erase("quantization_config");
-  for (const char* key : {"rope_scaling", "engram_layer_ids", "num_nextn_predict_layers"}) json["text_config"].erase(key);
+  for (const char* key : {"rope_scaling", "engram_layer_ids", "num_nextn_predict_layers"})
+    json["text_config"].erase(key);
   json["text_config"]["compress_ratios"].erase(10);
   json["text_config"]["compress_ratios"].erase(10);
   const ModelConfig config = ParseModelConfig(DumpJson(json), "x");

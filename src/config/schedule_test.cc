@@ -23,10 +23,10 @@ TEST(LayerSchedule, IsTheReleasedTable) {
     EXPECT_EQ(plan.ratio, l < 2 ? 0 : l < 20 ? 2 : 1);
     EXPECT_EQ(plan.kv_source, l < 2 ? -1 : l < 8 ? 2 : l < 14 ? 8 : l < 20 ? 14 : 20);
     EXPECT_EQ(plan.index_source, l < 24 ? plan.kv_source : l / 4 * 4);
-    const LayerMode mode = l < 2                                                ? LayerMode::kWindow
-                           : l == 2 || l == 8 || l == 14 || l == 20             ? LayerMode::kFull
-                           : l == 24 || l == 28 || l == 32 || l == 36           ? LayerMode::kReindex
-                                                                                : LayerMode::kReuse;
+    const LayerMode mode = l < 2                                      ? LayerMode::kWindow
+                           : l == 2 || l == 8 || l == 14 || l == 20   ? LayerMode::kFull
+                           : l == 24 || l == 28 || l == 32 || l == 36 ? LayerMode::kReindex
+                                                                      : LayerMode::kReuse;
     EXPECT_EQ(plan.mode, mode);
     EXPECT_EQ(plan.candidate_source, l == 20);
     EXPECT_EQ(plan.restricted_to_candidates, l >= 24);
