@@ -98,6 +98,7 @@ void LatentSet::Build(std::span<const SequenceInput> sequences, const RowSet& en
                       std::span<const float> inv_freq) {
   latents_.clear();
   positions_.clear();
+  if (rope_.size() == 0) return;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const SequenceInput& s = sequences[i];
     const int64_t row0 = encoder.sequence_kv()[i].staging_begin;

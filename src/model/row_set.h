@@ -55,6 +55,7 @@ class RowSet {
 // The entries a step completes, for one ratio, and their rotary rows.
 class LatentSet {
  public:
+  // max_rows 0: no KV source of this ratio, so the set stays empty.
   LatentSet(int ratio, int64_t max_rows, int64_t rope_pairs);
   void Build(std::span<const SequenceInput> sequences, const RowSet& encoder, std::span<const float> inv_freq);
   int64_t size() const { return static_cast<int64_t>(latents_.size()); }
