@@ -35,7 +35,7 @@ Model::Model(const checkpoint::Checkpoint& checkpoint, const config::ModelConfig
       page_layout_(config::MakePageLayout(config, options.block_size)),
       slot_layout_(config::MakeSlotLayout(config, options.verify_rows)),
       inv_freq_plain_(ops::RopeInvFreq(PlainRope(config))),
-      inv_freq_compressed_(ops::RopeInvFreq(CompressedRope(config))) {
+      inv_freq_compressed_(config.kv_sources.empty() ? inv_freq_plain_ : ops::RopeInvFreq(CompressedRope(config))) {
   if (config.engram.layers.empty()) return;
   hasher_ = std::make_unique<engram::Hasher>(config, std::move(token_map));
   engram_tables_ = std::make_unique<engram::Tables>(checkpoint, config);
