@@ -12,6 +12,7 @@ namespace senko::ops {
 namespace {
 
 constexpr int kMaxLinears = 16;
+constexpr int64_t kPieceRows = 128;       // rows worth a panel of their own
 constexpr int64_t kPackedRowBlock = 256;  // rows of x packed at a time for FP4 weights
 
 void CheckLinear(const LinearParams& p) {
@@ -44,22 +45,31 @@ void RunRows(const LinearParams* p, int count, int64_t row0, int64_t rows, CallS
     s.x[r] = first.x + (row0 + r) * first.x_stride;
     s.packed_x[r] = s.packed.data() + r * packed_cols;
     for (int i = 0; i < count; ++i) s.y[i * rows + r] = p[i].y + (row0 + r) * p[i].y_stride;
-    if (pack) PackRow(s.x[r], first.weight.in, s.packed.data() + r * packed_cols);
+  }
+  if (pack) {
+    pool.ParallelFor(rows, 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) PackRow(s.x[r], first.weight.in, s.packed.data() + r * packed_cols);
+    });
   }
   const int64_t outputs = SpanOutputs(rows);
   int64_t first_task[kMaxLinears + 1] = {0};
   for (int i = 0; i < count; ++i) first_task[i + 1] = first_task[i] + (p[i].weight.out + outputs - 1) / outputs;
-  pool.ParallelFor(first_task[count], 1, [&](int64_t begin, int64_t end, int) {
-    int i = 0;
-    for (int64_t task = begin; task < end; ++task) {
+  // Too few blocks of outputs for the threads: cut the rows too.
+  const int64_t blocks = first_task[count];
+  const int64_t piece_rows = blocks < 4 * pool.size() ? std::min(rows, kPieceRows) : rows;
+  const int64_t pieces = (rows + piece_rows - 1) / piece_rows;
+  pool.ParallelFor(blocks * pieces, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t piece_task = begin; piece_task < end; ++piece_task) {
+      const int64_t task = piece_task / pieces, row = piece_task % pieces * piece_rows;
+      int i = 0;
       while (task >= first_task[i + 1]) ++i;
       LinearSpan span;
-      span.rows = rows;
-      span.x = NeedsPacking(p[i].weight.format) ? s.packed_x.data() : s.x.data();
+      span.rows = std::min(piece_rows, rows - row);
+      span.x = (NeedsPacking(p[i].weight.format) ? s.packed_x.data() : s.x.data()) + row;
       span.weight = p[i].weight;
       span.begin = (task - first_task[i]) * outputs;
       span.end = std::min(span.begin + outputs, p[i].weight.out);
-      span.y = s.y.data() + i * rows;
+      span.y = s.y.data() + i * rows + row;
       span.round_bf16 = p[i].round_bf16;
       RunSpan(span);
     }
