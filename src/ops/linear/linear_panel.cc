@@ -106,31 +106,42 @@ void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, int64_t k0,
   }
 }
 
+// One chunk of one tile of outputs [n, n + outs) expanded into `values` and `scales`; the places past `outs` repeat the
+// last output.
+void FillTile(const WeightView& w, int64_t n, int outs, int64_t k0, int64_t count, float* values, float* scales) {
+  for (int j = 0; j < kTileOuts; ++j) {
+    DequantiseRow(w, n + std::min(j, outs - 1), k0, count, values + 16 * j, scales + 16 * j);
+  }
+}
+
+// One tile for rows [row0, row1).
+void RunTile(const LinearSpan& p, int64_t row0, int64_t row1, int64_t n, int outs, int64_t k0, int64_t count,
+             const float* values, const float* scales) {
+  int64_t row = row0;
+  for (; row + kTileRows <= row1; row += kTileRows) {
+    TileRows<kTileRows>(p, row, n, outs, k0, count, values, scales);
+  }
+  for (; row < row1; ++row) TileRows<1>(p, row, n, outs, k0, count, values, scales);
+}
+
 // The whole span. panel: kPanelFloats floats, 64-byte aligned, of the calling thread.
 void PanelSpan(const LinearSpan& p, float* panel) {
   float* const scales = panel + kPanelOuts * kChunk;
+  // One block of rows uses a tile once, so every tile may take the same place and stay in L1.
+  const bool one_block = p.rows <= kRowBlock;
   for (int64_t n0 = p.begin; n0 < p.end; n0 += kPanelOuts) {
     const int64_t n1 = std::min(n0 + kPanelOuts, p.end);
     for (int64_t k0 = 0; k0 < p.weight.in; k0 += kChunk) {
       const int64_t count = std::min(kChunk, p.weight.in - k0);
-      for (int64_t n = n0; n < n1; n += kTileOuts) {
-        float* const tile = panel + (n - n0) * kChunk;
-        float* const tile_scales = scales + (n - n0) * kScaleFloats;
-        for (int j = 0; j < kTileOuts; ++j) {
-          DequantiseRow(p.weight, std::min(n + j, n1 - 1), k0, count, tile + 16 * j, tile_scales + 16 * j);
-        }
-      }
       for (int64_t row0 = 0; row0 < p.rows; row0 += kRowBlock) {
         const int64_t row1 = std::min(row0 + kRowBlock, p.rows);
         for (int64_t n = n0; n < n1; n += kTileOuts) {
           const int outs = static_cast<int>(std::min<int64_t>(kTileOuts, n1 - n));
-          const float* const tile = panel + (n - n0) * kChunk;
-          const float* const tile_scales = scales + (n - n0) * kScaleFloats;
-          int64_t row = row0;
-          for (; row + kTileRows <= row1; row += kTileRows) {
-            TileRows<kTileRows>(p, row, n, outs, k0, count, tile, tile_scales);
-          }
-          for (; row < row1; ++row) TileRows<1>(p, row, n, outs, k0, count, tile, tile_scales);
+          const int64_t place = one_block ? 0 : n - n0;
+          float* const tile = panel + place * kChunk;
+          float* const tile_scales = scales + place * kScaleFloats;
+          if (row0 == 0) FillTile(p.weight, n, outs, k0, count, tile, tile_scales);
+          RunTile(p, row0, row1, n, outs, k0, count, tile, tile_scales);
         }
       }
     }
