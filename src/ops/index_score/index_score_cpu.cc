@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "numerics/packed_rows.h"
 #include "numerics/row_quantise.h"
 #include "ops/index_score/index_score.h"
 #include "ops/index_score/score_tile.h"
@@ -55,12 +56,21 @@ void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt en
   SENKO_CHECK(p.dim % kScoreBlock == 0 && p.heads > 0);
   const ScoreKernel kernel = ChooseScoreKernel();
   const int64_t blocks = p.dim / kScoreBlock;
-  Buffer<int8_t> values(static_cast<size_t>(p.heads * p.dim));
-  Buffer<int32_t> bias(static_cast<size_t>(p.heads * blocks));
-  Buffer<float> scales(static_cast<size_t>(p.heads * blocks));
-  Buffer<uint8_t> scratch(static_cast<size_t>(TileScratchBytes(blocks)));
-  const ScoreQuery query{p.heads,     blocks,        values.data(),
-                         bias.data(), scales.data(), p.weights + row * p.heads};
+  thread_local Buffer<uint8_t>
+      memory;  // the expanded query, then the kernel's scratch; every part 64-byte aligned
+  const int64_t small = numerics::RoundUp(p.heads * blocks * 4, 64);
+  const int64_t bytes = p.heads * p.dim + 2 * small + TileScratchBytes(blocks);
+  if (static_cast<int64_t>(memory.size()) < bytes) memory = Buffer<uint8_t>(static_cast<size_t>(bytes));
+  uint8_t* const scratch = memory.data();
+  uint8_t* const bias = scratch + TileScratchBytes(blocks);
+  uint8_t* const scales = bias + small;
+  uint8_t* const values = scales + small;
+  const ScoreQuery query{p.heads,
+                         blocks,
+                         reinterpret_cast<int8_t*>(values),
+                         reinterpret_cast<int32_t*>(bias),
+                         reinterpret_cast<float*>(scales),
+                         p.weights + row * p.heads};
   kernel.prepare(p.q_values + row * p.heads * (p.dim / 2), p.q_scales + row * p.heads * blocks, query);
 
   const KeyFinder find(p.entries, p.rows.sequence_kv[p.rows.sequences[row]]);
@@ -83,10 +93,10 @@ void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt en
     const int64_t turn = begin / kTileKeys % 2;
     if (begin + kTileKeys < count) fill(begin + kTileKeys, keys[1 - turn]);
     if (count - begin >= kTileKeys) {
-      kernel.tile(query, keys[turn], scratch.data(), out + begin);
+      kernel.tile(query, keys[turn], scratch, out + begin);
     } else {
       float scores[kTileKeys];
-      kernel.tile(query, keys[turn], scratch.data(), scores);
+      kernel.tile(query, keys[turn], scratch, scores);
       std::copy(scores, scores + (count - begin), out + begin);
     }
   }
