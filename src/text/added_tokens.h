@@ -22,16 +22,16 @@ struct Span {
 class AddedTokenMatcher {
  public:
   explicit AddedTokenMatcher(std::vector<const AddedToken*> tokens);
-  // Appends the spans of text[begin, end): leftmost match first, the longest of those, with each token's flags applied.
-  // A match rejected by single_word is skipped whole. Ordinary spans are never empty. Time is bounded by
-  // kMaxAddedTokenBytes per byte, in practice by the bytes that begin like a token.
+  // Appends the spans of text[begin, end): leftmost match first, the longest of those, with each token's
+  // flags applied. A match rejected by single_word is skipped whole. Ordinary spans are never empty. Time is
+  // bounded by kMaxAddedTokenBytes per byte, in practice by the bytes that begin like a token.
   void Split(std::string_view text, size_t begin, size_t end, std::vector<Span>* spans) const;
   bool empty() const { return tokens_.empty(); }
 
  private:
   const AddedToken* LongestAt(std::string_view text, size_t at) const;
 
-  std::vector<const AddedToken*> tokens_;                 // sorted by content
+  std::vector<const AddedToken*> tokens_;                  // sorted by content
   std::array<std::pair<size_t, size_t>, 256> by_first_{};  // [first, last) in tokens_ for every first byte
 };
 

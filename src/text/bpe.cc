@@ -1,8 +1,10 @@
 #include "text/bpe.h"
 
+#include <algorithm>
 #include <bit>
-#include <queue>
-#include <tuple>
+#include <functional>
+
+#include "base/check.h"
 
 namespace senko::text {
 namespace {
@@ -35,27 +37,34 @@ void MergeShort(const MergeTable& table, std::vector<int32_t>* symbols) {
   symbols->resize(count);
 }
 
-// A doubly linked list of symbols and a heap of the pairs that may merge. A pair that has changed since it was queued
-// is recognised by its merged id: the symbol at a place only ever grows, so an old pair's result cannot come back.
+// A doubly linked list of symbols and a heap of the pairs that may merge, as rank << 32 | place: the lowest
+// rank, then the leftmost. A pair that has changed since it was queued is recognised by its rank, which no
+// other pair has.
 class LongWord {
  public:
-  LongWord(const MergeTable& table, const std::vector<int32_t>& symbols) : table_(table) {
-    nodes_.resize(symbols.size());
-    for (size_t i = 0; i < symbols.size(); ++i) {
-      nodes_[i] = {symbols[i], static_cast<int64_t>(i) - 1, i + 1 < symbols.size() ? static_cast<int64_t>(i) + 1 : -1};
+  LongWord(const MergeTable& table, const std::vector<int32_t>& symbols)
+      : table_(table), nodes_(symbols.size()) {
+    const auto count = static_cast<int32_t>(symbols.size());
+    for (int32_t i = 0; i < count; ++i) nodes_[i] = {symbols[i], i - 1, i + 1 < count ? i + 1 : -1};
+    for (int32_t i = 0; i + 1 < count; ++i) {
+      const int32_t rank = RankAt(i);
+      if (rank >= 0) heap_.push_back(Entry(rank, i));
     }
-    for (size_t i = 0; i + 1 < nodes_.size(); ++i) Queue(static_cast<int64_t>(i));
+    std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
 
   void Run(std::vector<int32_t>* symbols) {
-    while (!pairs_.empty()) {
-      const auto [rank, at, merged] = pairs_.top();
-      pairs_.pop();
+    while (!heap_.empty()) {
+      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+      const auto rank = static_cast<int32_t>(heap_.back() >> 32);
+      const auto at = static_cast<int32_t>(heap_.back() & 0xFFFFFFFF);
+      heap_.pop_back();
       Node& left = nodes_[at];
       if (left.symbol < 0 || left.next < 0) continue;
       Node& right = nodes_[left.next];
-      if (table_.Find(left.symbol, right.symbol).merged != merged) continue;
-      left.symbol = merged;
+      const MergeTable::Merge merge = table_.Find(left.symbol, right.symbol);
+      if (merge.rank != rank) continue;
+      left.symbol = merge.merged;
       right.symbol = -1;
       left.next = right.next;
       if (left.next >= 0) {
@@ -65,25 +74,31 @@ class LongWord {
       if (left.previous >= 0) Queue(left.previous);
     }
     symbols->clear();
-    for (int64_t at = 0; at >= 0; at = nodes_[at].next) symbols->push_back(nodes_[at].symbol);
+    for (int32_t at = 0; at >= 0; at = nodes_[at].next) symbols->push_back(nodes_[at].symbol);
   }
 
  private:
   struct Node {
     int32_t symbol;  // -1: merged into its left neighbour
-    int64_t previous, next;
+    int32_t previous, next;
   };
-  using Pair = std::tuple<int32_t, int64_t, int32_t>;  // rank, place, merged id
 
-  void Queue(int64_t at) {
-    const Node& left = nodes_[at];
-    const MergeTable::Merge merge = table_.Find(left.symbol, nodes_[left.next].symbol);
-    if (merge.rank >= 0) pairs_.emplace(merge.rank, at, merge.merged);
+  static uint64_t Entry(int32_t rank, int32_t at) {
+    return static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(at);
+  }
+  int32_t RankAt(int32_t at) const {
+    return table_.Find(nodes_[at].symbol, nodes_[nodes_[at].next].symbol).rank;
+  }
+  void Queue(int32_t at) {
+    const int32_t rank = RankAt(at);
+    if (rank < 0) return;
+    heap_.push_back(Entry(rank, at));
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
 
   const MergeTable& table_;
   std::vector<Node> nodes_;
-  std::priority_queue<Pair, std::vector<Pair>, std::greater<Pair>> pairs_;
+  std::vector<uint64_t> heap_;
 };
 
 }  // namespace
@@ -110,6 +125,7 @@ MergeTable::Merge MergeTable::Find(int32_t left, int32_t right) const {
 void MergeWord(const MergeTable& table, std::vector<int32_t>* symbols) {
   if (symbols->size() < 2) return;
   if (symbols->size() <= kShortWord) return MergeShort(table, symbols);
+  SENKO_CHECK(symbols->size() < size_t{1} << 31);
   LongWord(table, *symbols).Run(symbols);
 }
 

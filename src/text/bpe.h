@@ -32,8 +32,9 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-// Merges `symbols` in place: always the lowest rank, the leftmost of equals, until nothing merges. The result is in
-// `symbols`. O(n^2) for short words, O(n log n) beyond.
+// Merges `symbols` in place: always the lowest rank, the leftmost of equals, until nothing merges. The result
+// is in `symbols`. O(n^2) for short words, O(n log n) beyond. At most 2^31 - 1 symbols; every pair has its
+// own rank.
 void MergeWord(const MergeTable& table, std::vector<int32_t>* symbols);
 
 }  // namespace senko::text

@@ -37,7 +37,8 @@ TEST(Bpe, EqualsReference) {
     Rules rules;
     MergeTable table(200);
     for (int32_t rank = 0; rank < 200; ++rank) {
-      const auto left = static_cast<int32_t>(rng() % strings.size()), right = static_cast<int32_t>(rng() % strings.size());
+      const auto left = static_cast<int32_t>(rng() % strings.size()),
+                 right = static_cast<int32_t>(rng() % strings.size());
       if (rules.count({left, right}) != 0 || strings[left].size() + strings[right].size() > 12) continue;
       const std::string joined = strings[left] + strings[right];
       const auto [at, added] = ids.emplace(joined, static_cast<int32_t>(strings.size()));

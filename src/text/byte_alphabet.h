@@ -9,8 +9,8 @@ namespace senko::text {
 // Bytes -> their spelling ("a b" -> "aĠb").
 std::string SpellBytes(std::string_view bytes);
 
-// A token's bytes as the ByteLevel decoder yields them: the bytes its characters stand for if every character is in the
-// alphabet, otherwise the spelling itself (added tokens such as "<｜User｜>").
+// A token's bytes as the ByteLevel decoder yields them: the bytes its characters stand for if every character
+// is in the alphabet, otherwise the spelling itself (added tokens such as "<｜User｜>").
 std::string BytesOfSpelling(std::string_view spelling);
 
 // Whether every character of `spelling` is in the alphabet.

@@ -14,7 +14,8 @@ std::string Schemas(const std::vector<ToolDefinition>& tools) {
   std::string lines;
   for (const ToolDefinition& tool : tools) {
     if (!lines.empty()) lines += '\n';
-    lines += PythonJson(Json{{"name", tool.name}, {"description", tool.description}, {"parameters", tool.parameters}});
+    lines += PythonJson(
+        Json{{"name", tool.name}, {"description", tool.description}, {"parameters", tool.parameters}});
   }
   return lines;
 }
@@ -94,9 +95,10 @@ class Renderer {
       : conversation_(conversation), tools_prompt_(tools_prompt) {
     shows_tools_ = conversation.tool_choice != ToolChoice::kNone && !conversation.tools.empty();
     if (shows_tools_ && tools_prompt == nullptr) {
-      throw Error(ErrorCode::kUnsupported,
-                  "tools: the wording of the tools block comes with the checkpoint; put its encoding/ folder or a "
-                  "tools_prompt.txt beside tokenizer.json");
+      throw Error(
+          ErrorCode::kUnsupported,
+          "tools: the wording of the tools block comes with the checkpoint; put its encoding/ folder or a "
+          "tools_prompt.txt beside tokenizer.json");
     }
     messages_ = ArrangeMessages(conversation.messages);
     if ((shows_tools_ || conversation.response_format) && messages_.front().role != Role::kSystem) {
@@ -125,20 +127,29 @@ class Renderer {
 
   void RenderMessage(size_t index) {
     const Message& message = messages_[index];
-    if (index == 0 && (conversation_.thinking || message.role == Role::kSystem)) prompt_.Control(kSystemToken);
+    if (index == 0 && (conversation_.thinking || message.role == Role::kSystem))
+      prompt_.Control(kSystemToken);
     if (index == 0 && conversation_.thinking) {
       prompt_.Text("Reasoning Effort: " + std::to_string(conversation_.effort) +
                    " (range 1-100, the higher the value, the more thorough the reasoning)\n\n");
     }
     switch (message.role) {
-      case Role::kSystem: RenderSystem(index, message); break;
-      case Role::kUser: UserTurn(index, message.content); break;
-      case Role::kTool: UserTurn(index, "<tool_result>" + message.content + "</tool_result>"); break;
+      case Role::kSystem:
+        RenderSystem(index, message);
+        break;
+      case Role::kUser:
+        UserTurn(index, message.content);
+        break;
+      case Role::kTool:
+        UserTurn(index, "<tool_result>" + message.content + "</tool_result>");
+        break;
       case Role::kLatestReminder:
         prompt_.Control(kLatestReminderToken);
         prompt_.Text(message.content);
         break;
-      case Role::kAssistant: RenderAssistant(index, message); break;
+      case Role::kAssistant:
+        RenderAssistant(index, message);
+        break;
     }
     if (!message.task.empty()) {
       if (message.task == "action") Header(conversation_.thinking);
@@ -161,8 +172,8 @@ class Renderer {
   }
 
   void UserTurn(size_t index, std::string_view text) {
-    const bool continues = index > 0 && (messages_[index - 1].role == Role::kUser ||
-                                         messages_[index - 1].role == Role::kTool);
+    const bool continues =
+        index > 0 && (messages_[index - 1].role == Role::kUser || messages_[index - 1].role == Role::kTool);
     if (continues) {
       prompt_.Text("\n\n");
     } else {
@@ -198,7 +209,8 @@ int ParseEffort(std::string_view name) {
   int value = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
   if (error == std::errc() && end == name.data() + name.size() && value >= 1 && value <= 100) return value;
-  throw Error(ErrorCode::kInvalidArgument, "effort must be low, high, xhigh, max or an integer from 1 to 100");
+  throw Error(ErrorCode::kInvalidArgument,
+              "effort must be low, high, xhigh, max or an integer from 1 to 100");
 }
 
 Prompt RenderConversation(const Conversation& conversation, const ToolsPrompt* tools_prompt) {

@@ -26,7 +26,7 @@ struct ToolDefinition {
 };
 
 struct ToolCall {
-  std::string id;         // pairs a call with its result; not rendered
+  std::string id;  // pairs a call with its result; not rendered
   std::string name;
   std::string arguments;  // JSON object text; anything else is passed on as one string parameter "arguments"
 };
@@ -39,29 +39,30 @@ struct Message {
   bool prefix = false;                      // assistant, last message: the answer continues this text
   std::optional<std::string> tool_call_id;  // tool
   std::vector<ToolDefinition> tools;        // system: schemas announced from here on
-  std::string task;                         // "action", "query", ...: the turn asks for that classification instead
+  std::string task;  // "action", "query", ...: the turn asks for that classification instead
 };
 
 inline constexpr int kDefaultEffort = 75;
 
 struct Conversation {
   std::vector<Message> messages;
-  bool thinking = true;           // false is the chat mode
-  int effort = kDefaultEffort;    // 1 to 100; rendered in thinking mode only
-  bool drop_thinking = true;      // leaves out the reasoning of recorded turns; off whenever tools are shown
+  bool thinking = true;         // false is the chat mode
+  int effort = kDefaultEffort;  // 1 to 100; rendered in thinking mode only
+  bool drop_thinking = true;    // leaves out the reasoning of recorded turns; off whenever tools are shown
   std::vector<ToolDefinition> tools;
   ToolChoice tool_choice = ToolChoice::kAuto;
-  std::optional<Json> response_format;  // shown to the model as it is: {"type": "json_object"} or a JSON schema
+  std::optional<Json>
+      response_format;  // shown to the model as it is: {"type": "json_object"} or a JSON schema
 };
 
 // "low" 50, "high" 75, "xhigh" 75, "max" 100, or an integer from 1 to 100. Errors: kInvalidArgument.
 int ParseEffort(std::string_view name);
 
 // Renders up to the point where the model continues. `tools_prompt` may be null if no tools are shown.
-// Consecutive user messages and tool results form one user turn; tool results are put in the order of the calls they
-// answer. Everything from the conversation is text, but for the grounding tokens in an assistant's recorded words.
-// Errors: kInvalidArgument naming the field (messages[i].task, effort, ...); kUnsupported when tools are shown and
-// `tools_prompt` is null.
+// Consecutive user messages and tool results form one user turn; tool results are put in the order of the
+// calls they answer. Everything from the conversation is text, but for the grounding tokens in an assistant's
+// recorded words. Errors: kInvalidArgument naming the field (messages[i].task, effort, ...); kUnsupported
+// when tools are shown and `tools_prompt` is null.
 Prompt RenderConversation(const Conversation& conversation, const ToolsPrompt* tools_prompt);
 
 // One assistant turn as the model writes it after its header: [reasoning </think>] content [calls] EOS.

@@ -49,7 +49,8 @@ std::vector<Message> ArrangeMessages(const std::vector<Message>& messages) {
     if (last != nullptr && last->role == Role::kUser && message.role == Role::kUser && last->task.empty()) {
       last->content.append("\n\n").append(message.content);
       last->task = message.task;
-    } else if (last == nullptr || last->role != Role::kLatestReminder || message.role != Role::kLatestReminder) {
+    } else if (last == nullptr || last->role != Role::kLatestReminder ||
+               message.role != Role::kLatestReminder) {
       arranged.push_back(message);
     }
   }
@@ -73,8 +74,10 @@ void CheckConversation(const Conversation& conversation) {
       if (message.prefix) refuse(field + ".prefix", "belongs to an assistant message");
     }
     if (message.prefix && !is_last) refuse(field + ".prefix", "is only possible in the last message");
-    if (message.role != Role::kTool && message.tool_call_id) refuse(field + ".tool_call_id", "belongs to a tool message");
-    if (message.role != Role::kSystem && !message.tools.empty()) refuse(field + ".tools", "belongs to a system message");
+    if (message.role != Role::kTool && message.tool_call_id)
+      refuse(field + ".tool_call_id", "belongs to a tool message");
+    if (message.role != Role::kSystem && !message.tools.empty())
+      refuse(field + ".tools", "belongs to a system message");
     if (message.task.empty()) continue;
     if (std::find(std::begin(kTasks), std::end(kTasks), message.task) == std::end(kTasks)) {
       refuse(field + ".task", "must be one of action, query, authority, domain, title, read_url");

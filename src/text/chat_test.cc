@@ -64,8 +64,8 @@ TEST(Chat, ThinkingModeAndEffort) {
 TEST(Chat, DropThinking) {
   Conversation c;
   c.messages = {Of(Role::kUser, "1"), Assistant("why", "one"), Of(Role::kUser, "2")};
-  EXPECT_EQ(Render(c), kB + "<｜System｜>" + kEffort75 + "<｜User｜>1<｜Assistant｜></think>one" + std::string(kEos) +
-                           "<｜User｜>2<｜Assistant｜><think>");
+  EXPECT_EQ(Render(c), kB + "<｜System｜>" + kEffort75 + "<｜User｜>1<｜Assistant｜></think>one" +
+                           std::string(kEos) + "<｜User｜>2<｜Assistant｜><think>");
   c.drop_thinking = false;
   EXPECT_NE(Render(c).find("<｜Assistant｜><think>why</think>one"), std::string::npos);
   c.drop_thinking = true;
@@ -94,7 +94,8 @@ TEST(Chat, MidSystemReminderAndPrefix) {
 }
 
 TEST(Chat, ToolCallsAndResults) {
-  const ToolsPrompt tools = ToolsPrompt::FromTemplate("## Tools <{dsml_token}{tc_block_name}> {{}}\n{tool_schemas}\nend\n", "t");
+  const ToolsPrompt tools =
+      ToolsPrompt::FromTemplate("## Tools <{dsml_token}{tc_block_name}> {{}}\n{tool_schemas}\nend\n", "t");
   Conversation c;
   c.thinking = false;
   c.tools = {{"f", "does", Json::parse(R"({"type":"object","n":1e-05})")}};
@@ -102,20 +103,29 @@ TEST(Chat, ToolCallsAndResults) {
   Message first = Of(Role::kTool, "R1"), second = Of(Role::kTool, "R2");
   first.tool_call_id = "b";
   second.tool_call_id = "a";
-  c.messages = {Of(Role::kUser, "q"),
-                Assistant("", "", {{"a", "f", R"({"s":"x\ny","n":[1,2.0],"o":{"k":null}})"}, {"b", "g", "{}"}, {"c", "h", "oops"}}),
-                first, second, Of(Role::kUser, "more")};
+  c.messages = {
+      Of(Role::kUser, "q"),
+      Assistant(
+          "", "",
+          {{"a", "f", R"({"s":"x\ny","n":[1,2.0],"o":{"k":null}})"}, {"b", "g", "{}"}, {"c", "h", "oops"}}),
+      first, second, Of(Role::kUser, "more")};
   EXPECT_EQ(Render(c, &tools),
-            kB + "<｜System｜>\n\n## Tools <｜DSML｜ calls> {}\n"
-                 R"({"name": "f", "description": "does", "parameters": {"type": "object", "n": 1e-05}})"
-                 "\nend\n<｜User｜>q<｜Assistant｜></think>\n\n<｜DSML｜ calls>\n"
-                 "<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"s\" string=\"true\">x\ny</｜DSML｜ parameter>\n"
-                 "<｜DSML｜ parameter name=\"n\" string=\"false\">[1, 2.0]</｜DSML｜ parameter>\n"
-                 "<｜DSML｜ parameter name=\"o\" string=\"false\">{\"k\": null}</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n"
-                 "<｜DSML｜ invoke name=\"g\">\n\n</｜DSML｜ invoke>\n"
-                 "<｜DSML｜ invoke name=\"h\">\n<｜DSML｜ parameter name=\"arguments\" string=\"true\">oops</｜DSML｜ parameter>\n"
-                 "</｜DSML｜ invoke>\n</｜DSML｜ calls>" + std::string(kEos) +
-                "<｜User｜><tool_result>R2</tool_result>\n\n<tool_result>R1</tool_result>\n\nmore<｜Assistant｜></think>"
+            kB +
+                "<｜System｜>\n\n## Tools <｜DSML｜ calls> {}\n"
+                R"({"name": "f", "description": "does", "parameters": {"type": "object", "n": 1e-05}})"
+                "\nend\n<｜User｜>q<｜Assistant｜></think>\n\n<｜DSML｜ calls>\n"
+                "<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"s\" string=\"true\">x\ny</｜DSML｜ "
+                "parameter>\n"
+                "<｜DSML｜ parameter name=\"n\" string=\"false\">[1, 2.0]</｜DSML｜ parameter>\n"
+                "<｜DSML｜ parameter name=\"o\" string=\"false\">{\"k\": null}</｜DSML｜ "
+                "parameter>\n</｜DSML｜ invoke>\n"
+                "<｜DSML｜ invoke name=\"g\">\n\n</｜DSML｜ invoke>\n"
+                "<｜DSML｜ invoke name=\"h\">\n<｜DSML｜ parameter name=\"arguments\" "
+                "string=\"true\">oops</｜DSML｜ parameter>\n"
+                "</｜DSML｜ invoke>\n</｜DSML｜ calls>" +
+                std::string(kEos) +
+                "<｜User｜><tool_result>R2</tool_result>\n\n<tool_result>R1</"
+                "tool_result>\n\nmore<｜Assistant｜></think>"
                 "\n\n<｜DSML｜ calls>\n");
   try {
     Render(c, nullptr);
@@ -131,7 +141,8 @@ TEST(Chat, ResponseFormatAndTasks) {
   c.thinking = false;
   c.messages = {Of(Role::kUser, "q")};
   c.response_format = Json::parse(R"({"type":"json_object"})");
-  EXPECT_EQ(Render(c), kB + "<｜System｜>\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
+  EXPECT_EQ(Render(c), kB + "<｜System｜>\n\n## Response Format:\n\nYou MUST strictly adhere to the "
+                            "following schema to reply:\n"
                             "{\"type\": \"json_object\"}<｜User｜>q<｜Assistant｜></think>");
   c.response_format.reset();
   c.messages[0].task = "title";
@@ -144,7 +155,8 @@ TEST(Chat, ResponseFormatAndTasks) {
                            "<｜User｜>2<｜Assistant｜></think>");
 }
 
-// Control tokens in every field of a conversation: their number in the ids is that of a harmless conversation.
+// Control tokens in every field of a conversation: their number in the ids is that of a harmless
+// conversation.
 TEST(Chat, UserTextNeverBecomesAControlToken) {
   const ToolsPrompt tools = ToolsPrompt::FromTemplate("{dsml_token}{tool_schemas}", "t");
   const auto controls = [&](const std::string& text) {

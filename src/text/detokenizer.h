@@ -9,9 +9,10 @@
 
 namespace senko::text {
 
-// One generated sequence. What Push and Finish return, joined, equals Tokenizer::Decode of all ids, whatever the ids are;
-// each single piece is well-formed UTF-8 (a character split over tokens comes out with its last byte). A character that
-// is never completed becomes one U+FFFD, at the latest in Finish. Not thread-safe; the tokenizer must outlive it.
+// One generated sequence. What Push and Finish return, joined, equals Tokenizer::Decode of all ids, whatever
+// the ids are; each single piece is well-formed UTF-8 (a character split over tokens comes out with its last
+// byte). A character that is never completed becomes one U+FFFD, at the latest in Finish. Not thread-safe;
+// the tokenizer must outlive it.
 class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true)

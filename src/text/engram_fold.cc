@@ -14,8 +14,9 @@
 namespace senko::text {
 namespace {
 
-// Which code points change at all is a measured table, so an installed utf8proc newer than the package's tables changes
-// nothing; what they become is utf8proc's decomposition, which Unicode promises never to change, but for a short list.
+// Which code points change at all is a measured table, so an installed utf8proc newer than the package's
+// tables changes nothing; what they become is utf8proc's decomposition, which Unicode promises never to
+// change, but for a short list.
 struct FoldTable {
   struct Range {
     char32_t begin, end;
@@ -34,15 +35,17 @@ struct FoldTable {
     for (const auto& [from, to] : kFoldExceptions) exceptions.emplace(from, to);
   }
   bool Changes(char32_t c) const {
-    const auto after = std::upper_bound(ranges.begin(), ranges.end(), c,
-                                        [](char32_t value, const Range& range) { return value < range.begin; });
+    const auto after =
+        std::upper_bound(ranges.begin(), ranges.end(), c,
+                         [](char32_t value, const Range& range) { return value < range.begin; });
     return after != ranges.begin() && c < std::prev(after)->end;
   }
 };
 
 bool IsMark(utf8proc_int32_t c) {
   const utf8proc_category_t category = utf8proc_category(c);
-  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME;
 }
 
 bool IsBlank(char32_t c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
@@ -94,7 +97,8 @@ std::string EngramFold(std::string_view text) {
   }
   std::string out;
   for (size_t i = begin; i < end; ++i) {
-    // The chain protects a lone space as U+E000 and turns that back at the end, so a U+E000 of the text becomes a space.
+    // The chain protects a lone space as U+E000 and turns that back at the end, so a U+E000 of the text
+    // becomes a space.
     AppendUtf8(spaced[i] == 0xE000 ? U' ' : spaced[i], &out);
   }
   return out;

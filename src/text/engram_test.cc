@@ -14,8 +14,8 @@
 namespace senko::text {
 namespace {
 
-// The digest is over the measured result of the `tokenizers` package's normalisers for every code point that they change
-// (the whole chain, text of that one code point), so one wrong code point fails.
+// The digest is over the measured result of the `tokenizers` package's normalisers for every code point that
+// they change (the whole chain, text of that one code point), so one wrong code point fails.
 TEST(EngramFold, EveryCodePointAsMeasured) {
   std::string listing;
   for (char32_t c = 0; c < 0x110000; ++c) {
@@ -87,7 +87,9 @@ class EngramFiles : public testing::Test {
     std::filesystem::create_directories(folder_ / "model");
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  void Write(const std::filesystem::path& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+  void Write(const std::filesystem::path& name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+  }
   std::string Message(const std::string& text) {
     Write("bad.json", text);
     try {
@@ -123,7 +125,8 @@ TEST_F(EngramFiles, MakesCachesAndOverrides) {
   auto marked = fresh;
   marked[7] = 0;
   WriteEngramMap(cached, marked);
-  EXPECT_EQ(LoadEngramMap(Tiny(), folder_ / "model", folder_ / "cache", size), marked) << "the cache was not read";
+  EXPECT_EQ(LoadEngramMap(Tiny(), folder_ / "model", folder_ / "cache", size), marked)
+      << "the cache was not read";
   std::ofstream(cached) << "damaged";
   EXPECT_EQ(LoadEngramMap(Tiny(), folder_ / "model", folder_ / "cache", size), fresh);
   EXPECT_EQ(ReadEngramMap(cached, 512, size), fresh) << "the damaged cache was not replaced";

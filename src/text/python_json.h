@@ -8,17 +8,18 @@
 
 namespace senko::text {
 
-// ", " and ": " as separators, keys in their order, floats as repr() does (1e+16, 1e-05). Integers beyond 64 bits are
-// floats already. Errors: kInvalidArgument when nested deeper than 128.
+// ", " and ": " as separators, keys in their order, floats as repr() does (1e+16, 1e-05). Integers beyond 64
+// bits are floats already. Errors: kInvalidArgument when nested deeper than 128.
 std::string PythonJson(const Json& value);
 
-// Appends `text` with JSON string escapes, without the quotes. Any bytes; only '"', '\' and controls change, so a text
-// may be escaped piece by piece.
+// Appends `text` with JSON string escapes, without the quotes. Any bytes; only '"', '\' and controls change,
+// so a text may be escaped piece by piece.
 void AppendEscaped(std::string_view text, std::string* out);
 // The same with quotes.
 std::string PythonJsonString(std::string_view text);
 
-// Whether `text` is one JSON value, white space around it allowed, nested at most `max_depth`. Linear, no recursion.
+// Whether `text` is one JSON value, white space around it allowed, nested at most `max_depth`. Linear, no
+// recursion.
 bool IsJson(std::string_view text, int max_depth);
 
 }  // namespace senko::text

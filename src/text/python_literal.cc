@@ -8,7 +8,8 @@ namespace {
 
 class Reader {
  public:
-  Reader(std::string_view script, std::string_view source, size_t at) : script_(script), source_(source), at_(at) {}
+  Reader(std::string_view script, std::string_view source, size_t at)
+      : script_(script), source_(source), at_(at) {}
 
   // From just behind the name. False if this is not an assignment.
   bool Assignment(std::string* value) {
@@ -24,7 +25,8 @@ class Reader {
     for (SkipBlanks(bracketed); Literal(value); SkipBlanks(bracketed)) {
     }
     if (bracketed && !Take(")")) Fail("not a string constant: expected ')'");
-    if (!bracketed && at_ < script_.size() && script_[at_] != '\n') Fail("something follows the string constant");
+    if (!bracketed && at_ < script_.size() && script_[at_] != '\n')
+      Fail("something follows the string constant");
     return true;
   }
 
@@ -84,22 +86,39 @@ class Reader {
     if (at_ >= script_.size()) Fail("the string never ends");
     const char c = script_[at_++];
     switch (c) {
-      case '\n': return;
-      case '\\': case '\'': case '"': value->push_back(c); return;
-      case 'n': value->push_back('\n'); return;
-      case 't': value->push_back('\t'); return;
-      case 'r': value->push_back('\r'); return;
-      case 'x': return Hex(2, value);
-      case 'u': return Hex(4, value);
-      case 'U': return Hex(8, value);
-      default: Fail("an escape that is not understood");
+      case '\n':
+        return;
+      case '\\':
+      case '\'':
+      case '"':
+        value->push_back(c);
+        return;
+      case 'n':
+        value->push_back('\n');
+        return;
+      case 't':
+        value->push_back('\t');
+        return;
+      case 'r':
+        value->push_back('\r');
+        return;
+      case 'x':
+        return Hex(2, value);
+      case 'u':
+        return Hex(4, value);
+      case 'U':
+        return Hex(8, value);
+      default:
+        Fail("an escape that is not understood");
     }
   }
   void Hex(int digits, std::string* value) {
     char32_t code = 0;
     for (int i = 0; i < digits; ++i) {
       const char c = at_ < script_.size() ? script_[at_] : ' ';
-      const int digit = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+      const int digit = c >= '0' && c <= '9'                     ? c - '0'
+                        : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                                 : -1;
       if (digit < 0) Fail("an escape with too few digits");
       code = code << 4 | static_cast<char32_t>(digit);
       ++at_;

@@ -16,8 +16,9 @@ inline constexpr std::string_view kThinkClose = "</think>";
 inline constexpr std::string_view kDsml = "｜DSML｜";
 
 // The only control tokens that an assistant's recorded text may carry: marks of places in an image.
-inline constexpr std::string_view kGroundingTokens[] = {"<｜ref｜>",   "<｜/ref｜>",   "<｜box｜>",     "<｜/box｜>",
-                                                        "<｜point｜>", "<｜/point｜>", "<｜polygon｜>", "<｜/polygon｜>"};
+inline constexpr std::string_view kGroundingTokens[] = {"<｜ref｜>",     "<｜/ref｜>",    "<｜box｜>",
+                                                        "<｜/box｜>",    "<｜point｜>",   "<｜/point｜>",
+                                                        "<｜polygon｜>", "<｜/polygon｜>"};
 
 inline constexpr std::string_view kTasks[] = {"action", "query", "authority", "domain", "title", "read_url"};
 

@@ -23,8 +23,9 @@ class Splitter {
 // (model.md 7.1); nullptr for any other.
 std::unique_ptr<Splitter> MakeKnownSplitter(std::string_view pattern);
 
-// PCRE2 with JIT, for any pattern. Its Unicode tables are the installed library's, which may be older than those of the
-// `tokenizers` package. `field` names the pattern in messages. Errors: kUnsupported when it does not compile.
+// PCRE2 with JIT, for any pattern. Its Unicode tables are the installed library's, which may be older than
+// those of the `tokenizers` package. `field` names the pattern in messages. Errors: kUnsupported when it does
+// not compile.
 std::unique_ptr<Splitter> MakePcreSplitter(const std::string& pattern, const std::string& field);
 
 // The three patterns, for tests and benchmarks.

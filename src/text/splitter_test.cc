@@ -18,10 +18,12 @@ Ends Split(const Splitter& splitter, std::string_view text) {
   return ends;
 }
 
-// Characters whose classes the installed PCRE2 and our measured table agree on: its Unicode version may be older.
+// Characters whose classes the installed PCRE2 and our measured table agree on: its Unicode version may be
+// older.
 std::vector<std::string> AgreedCharacters(std::mt19937_64& rng) {
-  const std::pair<const char*, unsigned> classes[] = {{"\\p{L}", kLetter}, {"\\p{M}", kMark},   {"\\p{N}", kNumber},
-                                                      {"\\p{P}", kPunctuation}, {"\\p{S}", kSymbol}, {"\\s", kSpace}};
+  const std::pair<const char*, unsigned> classes[] = {{"\\p{L}", kLetter}, {"\\p{M}", kMark},
+                                                      {"\\p{N}", kNumber}, {"\\p{P}", kPunctuation},
+                                                      {"\\p{S}", kSymbol}, {"\\s", kSpace}};
   std::vector<std::unique_ptr<Splitter>> splitters;
   for (const auto& [pattern, bits] : classes) {
     splitters.push_back(MakePcreSplitter(std::string("(?:") + pattern + ")(?=\x01)", pattern));
@@ -45,8 +47,9 @@ TEST(Splitter, ScannersEqualPcre) {
   std::mt19937_64 rng(2024);
   const std::vector<std::string> characters = AgreedCharacters(rng);
   ASSERT_GT(characters.size(), 3000u);
-  const std::vector<std::string> frequent = {" ", " ", "\n", "\r", "\t", "\r\n", "a", "Z", "9", "1", "!", ".", "$", "中", "ア", "\u0301",
-                                             "\u3000", "\x01", "é", "٣", "—", "€"};
+  const std::vector<std::string> frequent = {" ",      " ",    "\n", "\r", "\t", "\r\n", "a",  "Z",
+                                             "9",      "1",    "!",  ".",  "$",  "中",   "ア", "\u0301",
+                                             "\u3000", "\x01", "é",  "٣",  "—",  "€"};
   for (const std::string_view pattern : {kNumberPattern, kCjkPattern, kWordPattern}) {
     const auto scanner = MakeKnownSplitter(pattern);
     ASSERT_NE(scanner, nullptr);
@@ -59,7 +62,8 @@ TEST(Splitter, ScannersEqualPcre) {
         const std::string& unit = pool[rng() % pool.size()];
         for (size_t times = rng() % 4 ? 1 : rng() % 5; times > 0; --times) text += unit;
       }
-      ASSERT_EQ(Split(*scanner, text), Split(*pcre, text)) << pattern << " on " << testing::PrintToString(text);
+      ASSERT_EQ(Split(*scanner, text), Split(*pcre, text))
+          << pattern << " on " << testing::PrintToString(text);
     }
   }
 }

@@ -9,8 +9,8 @@
 
 namespace senko::text {
 
-// Text that may be the beginning of a stop string is held back; the stop string itself is never released. The earliest
-// occurrence wins, among those starting at one place the first in the list.
+// Text that may be the beginning of a stop string is held back; the stop string itself is never released. The
+// earliest occurrence wins, among those starting at one place the first in the list.
 class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {

@@ -11,8 +11,11 @@
 
 namespace senko::text {
 
-inline std::filesystem::path TinyPath() { return std::filesystem::path(SENKO_SOURCE_DIR) / "models/tiny/tokenizer.json"; }
-// The released tokenizer, where tests/text/make_v41_tokenizer.py puts it; tests that need it skip by name without it.
+inline std::filesystem::path TinyPath() {
+  return std::filesystem::path(SENKO_SOURCE_DIR) / "models/tiny/tokenizer.json";
+}
+// The released tokenizer, where tests/text/make_v41_tokenizer.py puts it; tests that need it skip by name
+// without it.
 inline std::filesystem::path V41Path() {
   return std::filesystem::path(SENKO_SOURCE_DIR) / ".cache/tokenizers/deepseek-v4.1/tokenizer.json";
 }

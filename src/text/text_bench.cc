@@ -11,9 +11,11 @@
 namespace senko::text {
 namespace {
 
-// The released tokenizer where tests/text/make_v41_tokenizer.py puts it, else the bundled one; the label says which.
+// The released tokenizer where tests/text/make_v41_tokenizer.py puts it, else the bundled one; the label says
+// which.
 const Tokenizer& TheTokenizer(benchmark::State& state) {
-  static const std::filesystem::path released = SENKO_SOURCE_DIR "/.cache/tokenizers/deepseek-v4.1/tokenizer.json";
+  static const std::filesystem::path released =
+      SENKO_SOURCE_DIR "/.cache/tokenizers/deepseek-v4.1/tokenizer.json";
   static const bool has_released = std::filesystem::exists(released);
   static const Tokenizer tokenizer =
       Tokenizer::FromFile(has_released ? released : SENKO_SOURCE_DIR "/models/tiny/tokenizer.json");
@@ -35,7 +37,8 @@ void Encode(benchmark::State& state, const std::string& unit) {
 }
 
 const std::string kProse =
-    "The quick brown fox, 1234 times, jumped over the lazy dog; \"why?\" asked the cat.\n\nint main() { return x[i] + 1; }\n"
+    "The quick brown fox, 1234 times, jumped over the lazy dog; \"why?\" asked the cat.\n\nint main() { "
+    "return x[i] + 1; }\n"
     "東京は日本の首都です。Καλημέρα κόσμε 🌍\n";
 
 BENCHMARK_CAPTURE(Encode, prose, kProse)->Arg(1 << 10)->Arg(1 << 20);

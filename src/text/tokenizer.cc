@@ -26,7 +26,8 @@ void Tokenizer::Impl::EncodeWord(std::string_view word, std::vector<int32_t>* sy
   const auto token = data->word_id.find(word);
   const bool known = token != data->word_id.end();
   if (known) {
-    const uint8_t whole = data->ignore_merges ? uint8_t{kYes} : data->whole[token->second].load(std::memory_order_relaxed);
+    const uint8_t whole =
+        data->ignore_merges ? uint8_t{kYes} : data->whole[token->second].load(std::memory_order_relaxed);
     if (whole == kYes) {
       ids->push_back(token->second);
       return;
@@ -84,6 +85,10 @@ Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view source) {
 }
 
 std::vector<int32_t> Tokenizer::Encode(std::string_view bytes, AddedTokens added) const {
+  if (bytes.size() > kMaxTextBytes) {
+    throw Error(ErrorCode::kResourceExhausted, "a text of " + std::to_string(bytes.size()) +
+                                                   " bytes, the limit is " + std::to_string(kMaxTextBytes));
+  }
   std::vector<int32_t> ids;
   if (added == AddedTokens::kNone) {
     impl_->EncodeText(bytes, &ids);
@@ -125,8 +130,9 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) c
   Utf8Stream stream;
   for (const int32_t id : ids) {
     if (!IsValid(id)) {
-      throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(id) + " is outside the vocabulary of " +
-                                                   std::to_string(vocab_size()));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab_size()));
     }
     if (!skip_special || !IsSpecial(id)) stream.Push(TokenBytes(id), &out);
   }

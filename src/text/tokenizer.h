@@ -18,12 +18,14 @@ enum class AddedTokens {
   kAll,   // all: templates, raw prompts, comparison with the `tokenizers` package
 };
 
+inline constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of one Encode call
+
 // Immutable after loading; every const call may run on any thread at the same time.
 class Tokenizer {
  public:
-  // Loads tokenizer.json: byte-level BPE, `Split` pre-tokenizers, no normalisation. Whatever could change an id and is
-  // not understood is refused, naming file and field.
-  // Errors: kNotFound, kIo, kCorrupt, kUnsupported, kResourceExhausted.
+  // Loads tokenizer.json: byte-level BPE, `Split` pre-tokenizers, no normalisation. Whatever could change an
+  // id and is not understood is refused, naming file and field. Errors: kNotFound, kIo, kCorrupt,
+  // kUnsupported, kResourceExhausted.
   static Tokenizer FromFile(const std::filesystem::path& path);
   // The same from memory; `source` names it in messages.
   static Tokenizer FromJson(std::string_view json, std::string_view source);
@@ -31,10 +33,11 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Any bytes, in time linear in their number (but for a logarithm). Ids are those of the `tokenizers` package for
-  // well-formed UTF-8. An ill-formed byte counts as one character of no class (as an unassigned code point does) and is
-  // encoded as its byte token, so the bytes of the ids are always the bytes that went in.
-  // Errors: kResourceExhausted, only with a Split pattern other than the released ones.
+  // Any bytes, in time linear in their number (but for a logarithm). Ids are those of the `tokenizers`
+  // package for well-formed UTF-8. An ill-formed byte counts as one character of no class (as an unassigned
+  // code point does) and is encoded as its byte token, so the bytes of the ids are always the bytes that went
+  // in. Errors: kResourceExhausted for more than kMaxTextBytes, and from a Split pattern other than the
+  // released ones.
   std::vector<int32_t> Encode(std::string_view bytes, AddedTokens added) const;
 
   // Ids are 0 .. vocab_size() - 1 without holes, added tokens included.

@@ -30,12 +30,25 @@ TEST(Tokenizer, ReleasedProbes) {
             (Ids{19923, 14, 2058, 3, 223, 6895, 201, 10930, 2562}));
   EXPECT_EQ(tokenizer.Encode("你好，世界！ Καλημέρα κόσμε 🌍", AddedTokens::kAll),
             (Ids{30594, 303, 3427, 1175, 51901, 25696, 29537, 11983, 122189, 2781, 30619, 73369, 238}));
-  EXPECT_EQ(tokenizer.Encode("The capital of France is", AddedTokens::kAll), (Ids{671, 6102, 294, 8760, 344}));
-  const std::pair<std::string_view, int> special[] = {
-      {kBos, 0}, {kEos, 1}, {"<｜▁pad▁｜>", 2}, {kSystemToken, 128799}, {kUserToken, 128803}, {kAssistantToken, 128804},
-      {kThinkOpen, 128821}, {kThinkClose, 128822}, {kDsml, 128825}, {kLatestReminderToken, 128828},
-      {"<｜action｜>", 128829}, {"<｜query｜>", 128830}, {"<｜authority｜>", 128831}, {"<｜domain｜>", 128832},
-      {"<｜title｜>", 128836}, {"<｜read_url｜>", 128845}, {"<｜deepseek_image｜>", 129264}};
+  EXPECT_EQ(tokenizer.Encode("The capital of France is", AddedTokens::kAll),
+            (Ids{671, 6102, 294, 8760, 344}));
+  const std::pair<std::string_view, int> special[] = {{kBos, 0},
+                                                      {kEos, 1},
+                                                      {"<｜▁pad▁｜>", 2},
+                                                      {kSystemToken, 128799},
+                                                      {kUserToken, 128803},
+                                                      {kAssistantToken, 128804},
+                                                      {kThinkOpen, 128821},
+                                                      {kThinkClose, 128822},
+                                                      {kDsml, 128825},
+                                                      {kLatestReminderToken, 128828},
+                                                      {"<｜action｜>", 128829},
+                                                      {"<｜query｜>", 128830},
+                                                      {"<｜authority｜>", 128831},
+                                                      {"<｜domain｜>", 128832},
+                                                      {"<｜title｜>", 128836},
+                                                      {"<｜read_url｜>", 128845},
+                                                      {"<｜deepseek_image｜>", 129264}};
   for (const auto& [spelling, id] : special) EXPECT_EQ(tokenizer.AddedTokenId(spelling), id) << spelling;
   EXPECT_FALSE(tokenizer.IsSpecial(128799));
   EXPECT_TRUE(tokenizer.IsSpecial(1));
@@ -47,19 +60,22 @@ TEST(Tokenizer, SmallTokenizerHasTheSpecialTokens) {
   EXPECT_EQ(Tiny().AddedTokenId(kEos), 1);
   EXPECT_EQ(Tiny().AddedTokenId("<｜▁pad▁｜>"), 2);
   EXPECT_EQ(Tiny().AddedTokenId("<｜deepseek_image｜>"), 511);
-  for (const auto token : {kSystemToken, kUserToken, kAssistantToken, kThinkOpen, kThinkClose, kDsml, kLatestReminderToken}) {
+  for (const auto token :
+       {kSystemToken, kUserToken, kAssistantToken, kThinkOpen, kThinkClose, kDsml, kLatestReminderToken}) {
     EXPECT_TRUE(Tiny().AddedTokenId(token)) << token;
   }
   for (const auto task : kTasks) EXPECT_TRUE(Tiny().AddedTokenId("<｜" + std::string(task) + "｜>")) << task;
   EXPECT_FALSE(Tiny().AddedTokenId("the"));
 }
 
-// Every special token's spelling, alone, doubled, cut and glued to words: as user text it never becomes the token.
+// Every special token's spelling, alone, doubled, cut and glued to words: as user text it never becomes the
+// token.
 TEST(Tokenizer, PlainTextNeverBecomesAControlToken) {
   for (int32_t id = 0; id < Tiny().vocab_size(); ++id) {
     const std::string spelling(Tiny().TokenSpelling(id));
     if (Tiny().AddedTokenId(spelling) != id) continue;
-    for (const std::string& text : {spelling, spelling + spelling, "a" + spelling + "b", " " + spelling + "\n"}) {
+    for (const std::string& text :
+         {spelling, spelling + spelling, "a" + spelling + "b", " " + spelling + "\n"}) {
       const Ids ids = Tiny().Encode(text, AddedTokens::kNone);
       for (const int32_t found : ids) EXPECT_FALSE(Tiny().AddedTokenId(Tiny().TokenSpelling(found))) << text;
       EXPECT_EQ(Bytes(Tiny(), ids), text);
@@ -80,7 +96,8 @@ TEST(Tokenizer, AnyBytesComeBack) {
   EXPECT_TRUE(Tiny().Encode("", AddedTokens::kAll).empty());
 }
 
-// A run of one class is one word of a million bytes; a quadratic step anywhere would not end within the test's limit.
+// A run of one class is one word of a million bytes; a quadratic step anywhere would not end within the
+// test's limit.
 TEST(Tokenizer, LongRunsOfOneClass) {
   std::vector<const Tokenizer*> tokenizers{&Tiny()};
   std::unique_ptr<Tokenizer> released;
@@ -89,8 +106,9 @@ TEST(Tokenizer, LongRunsOfOneClass) {
     tokenizers.push_back(released.get());
   }
   for (const Tokenizer* tokenizer : tokenizers) {
-    for (const std::string unit : {"a", "Zq", "7", " ", "\n", " \n", "!", "中", "あ", "\xCC\x81", "\xE2\x80\x8D", "\xFF", "\xC3",
-                                   "<", "<｜", "</think", "｜DSML", "\x01", "a1", "!a"}) {
+    for (const std::string unit :
+         {"a",    "Zq",   "7", " ",   "\n",      " \n",    "!",    "中", "あ", "\xCC\x81", "\xE2\x80\x8D",
+          "\xFF", "\xC3", "<", "<｜", "</think", "｜DSML", "\x01", "a1", "!a"}) {
       std::string text;
       while (text.size() < 1'000'000) text += unit;
       EXPECT_EQ(Bytes(*tokenizer, tokenizer->Encode(text, AddedTokens::kAll)), text) << unit;
@@ -101,7 +119,8 @@ TEST(Tokenizer, LongRunsOfOneClass) {
 TEST(Tokenizer, ThreadsSeeTheSameIds) {
   std::mt19937_64 rng(5);
   std::vector<std::string> texts;
-  for (int i = 0; i < 200; ++i) texts.push_back(RandomUtf8(rng, 80) + " the cat and the other that " + RandomUtf8(rng, 5));
+  for (int i = 0; i < 200; ++i)
+    texts.push_back(RandomUtf8(rng, 80) + " the cat and the other that " + RandomUtf8(rng, 5));
   const Tokenizer fresh = Tokenizer::FromFile(TinyPath());
   std::vector<std::vector<Ids>> results(4);
   std::vector<std::thread> threads;
@@ -133,20 +152,24 @@ TEST(Tokenizer, RefusesWhatItDoesNotUnderstandByName) {
   refuses("truncation", [](Json& j) { j["truncation"] = {{"max_length", 5}}; });
   refuses("padding", [](Json& j) { j["padding"] = Json::object(); });
   refuses("normalizer.type", [](Json& j) { j["normalizer"] = {{"type", "NFC"}}; });
-  refuses("normalizer.normalizers", [](Json& j) { j["normalizer"]["normalizers"].push_back({{"type", "NFC"}}); });
+  refuses("normalizer.normalizers", [](Json& j) {
+    j["normalizer"]["normalizers"].push_back({{"type", "NFC"}});
+  });
   refuses("pre_tokenizer", [](Json& j) { j.erase("pre_tokenizer"); });
   refuses("pre_tokenizer.pretokenizers[0].behavior",
           [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; });
   refuses("pre_tokenizer.pretokenizers[1].invert",
           [](Json& j) { j["pre_tokenizer"]["pretokenizers"][1]["invert"] = true; });
-  refuses("pre_tokenizer.pretokenizers[2].pattern",
-          [](Json& j) { j["pre_tokenizer"]["pretokenizers"][2]["pattern"] = {{"String", "a"}}; });
+  refuses("pre_tokenizer.pretokenizers[2].pattern", [](Json& j) {
+    j["pre_tokenizer"]["pretokenizers"][2]["pattern"] = {{"String", "a"}};
+  });
   refuses("pre_tokenizer.pretokenizers[2].pattern.Regex",
           [](Json& j) { j["pre_tokenizer"]["pretokenizers"][2]["pattern"]["Regex"] = "(["; });
   refuses("pre_tokenizer.pretokenizers[3].add_prefix_space",
           [](Json& j) { j["pre_tokenizer"]["pretokenizers"][3]["add_prefix_space"] = true; });
-  refuses("pre_tokenizer.pretokenizers[3].type",
-          [](Json& j) { j["pre_tokenizer"]["pretokenizers"][3] = {{"type", "Metaspace"}}; });
+  refuses("pre_tokenizer.pretokenizers[3].type", [](Json& j) {
+    j["pre_tokenizer"]["pretokenizers"][3] = {{"type", "Metaspace"}};
+  });
   refuses("post_processor.type", [](Json& j) { j["post_processor"] = {{"type", "TemplateProcessing"}}; });
   refuses("decoder", [](Json& j) { j.erase("decoder"); });
   const auto decoders = [](Json step) {
@@ -164,7 +187,10 @@ TEST(Tokenizer, RefusesWhatItDoesNotUnderstandByName) {
     j["decoder"] = decoders({{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", ""}});
   });
   refuses("decoder.decoders[1].type", [](Json& j) {
-    j["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", ""}}, {{"type", "Fuse"}}})}};
+    j["decoder"] = {
+        {"type", "Sequence"},
+        {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", ""}},
+                                  {{"type", "Fuse"}}})}};
   });
   refuses("model.type", [](Json& j) { j["model"]["type"] = "Unigram"; });
   refuses("model.dropout", [](Json& j) { j["model"]["dropout"] = 0.1; });
@@ -201,7 +227,8 @@ TEST(Tokenizer, RefusesWhatItDoesNotUnderstandByName) {
 }
 
 TEST(Tokenizer, NamesTheByteOfBadJson) {
-  for (const std::string text : {"", "{", "{\"model\": {\"vocab\": {\"a\": 1,}}}", "[1]", "nul", "{\"model\":{\"vocab\":[{}]}}"}) {
+  for (const std::string text :
+       {"", "{", "{\"model\": {\"vocab\": {\"a\": 1,}}}", "[1]", "nul", "{\"model\":{\"vocab\":[{}]}}"}) {
     EXPECT_THROW(Tokenizer::FromJson(text, "file.json"), Error) << text;
   }
   std::string deep = "{\"a\":";
@@ -221,7 +248,8 @@ TEST(Tokenizer, MergesAsPairsGiveTheSameIds) {
   EXPECT_EQ(other.Encode(text, AddedTokens::kAll), Tiny().Encode(text, AddedTokens::kAll));
 }
 
-// With ignore_merges a word that is a token is that token, even if its merges do not lead there; a control token never is.
+// With ignore_merges a word that is a token is that token, even if its merges do not lead there; a control
+// token never is.
 TEST(Tokenizer, IgnoreMerges) {
   Json json = Json::parse(ReadTextFile(TinyPath(), 1 << 20));
   json["model"]["merges"] = Json::array();

@@ -43,7 +43,8 @@ ToolsPrompt ToolsPrompt::FromTemplate(std::string_view text, std::string_view so
   ToolsPrompt prompt;
   int schemas = 0;
   const auto fail = [&](size_t at, const std::string& what) {
-    throw Error(ErrorCode::kCorrupt, std::string(source) + ": tools template, byte " + std::to_string(at) + ": " + what);
+    throw Error(ErrorCode::kCorrupt,
+                std::string(source) + ": tools template, byte " + std::to_string(at) + ": " + what);
   };
   const auto add = [&](Piece::Kind kind, std::string_view piece) {
     if (kind == Piece::Kind::kText && !prompt.pieces_.empty() && prompt.pieces_.back().kind == kind) {
@@ -78,7 +79,8 @@ ToolsPrompt ToolsPrompt::FromTemplate(std::string_view text, std::string_view so
       at = end + 1;
     }
   }
-  if (schemas != 1) fail(text.size(), "{tool_schemas} must be there once, it is there " + std::to_string(schemas) + " times");
+  if (schemas != 1)
+    fail(text.size(), "{tool_schemas} must be there once, it is there " + std::to_string(schemas) + " times");
   return prompt;
 }
 
@@ -109,9 +111,15 @@ std::optional<ToolsPrompt> ToolsPrompt::Find(const std::filesystem::path& model_
 void ToolsPrompt::Render(std::string_view schemas, Prompt* prompt) const {
   for (const Piece& piece : pieces_) {
     switch (piece.kind) {
-      case Piece::Kind::kText: prompt->Text(piece.text); break;
-      case Piece::Kind::kControl: prompt->Control(piece.text); break;
-      case Piece::Kind::kSchemas: prompt->Text(schemas); break;
+      case Piece::Kind::kText:
+        prompt->Text(piece.text);
+        break;
+      case Piece::Kind::kControl:
+        prompt->Control(piece.text);
+        break;
+      case Piece::Kind::kSchemas:
+        prompt->Text(schemas);
+        break;
     }
   }
 }

@@ -29,13 +29,16 @@ constexpr size_t kMaxHeadBytes = 4096;  // of a tag's name; beyond it, the tag i
 constexpr int kMaxValueDepth = 64;
 
 struct Found {
-  size_t at;   // where the tag begins; without one, how many bytes can no longer be part of a tag
-  int which;   // index of the tag, or -1
+  size_t at;  // where the tag begins; without one, how many bytes can no longer be part of a tag
+  int which;  // index of the tag, or -1
 };
 
-bool MatchesSoFar(std::string_view text, std::string_view tag) { return tag.starts_with(text.substr(0, tag.size())); }
+bool MatchesSoFar(std::string_view text, std::string_view tag) {
+  return tag.starts_with(text.substr(0, tag.size()));
+}
 
-// The first of `tags` in `text`. A place where the text ends inside a tag decides nothing yet and ends the search.
+// The first of `tags` in `text`. A place where the text ends inside a tag decides nothing yet and ends the
+// search.
 Found FindTag(std::string_view text, std::span<const std::string_view> tags) {
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] != '<' && text[at] != '\n') continue;
@@ -75,13 +78,21 @@ bool TurnParser::Step(std::vector<TurnEvent>* events) {
   if (Rest().empty()) return false;
   switch (state_) {
     case State::kReasoning:
-    case State::kContent: return StepWords(events);
-    case State::kBetweenCalls: return StepBetween(events);
-    case State::kInvokeHead: return StepInvokeHead(events);
-    case State::kInvokeBody: return StepInvokeBody(events);
-    case State::kParameterHead: return StepParameterHead(events);
-    case State::kValue: return StepValue(events);
-    case State::kDone: Take(Rest().size()); return false;
+    case State::kContent:
+      return StepWords(events);
+    case State::kBetweenCalls:
+      return StepBetween(events);
+    case State::kInvokeHead:
+      return StepInvokeHead(events);
+    case State::kInvokeBody:
+      return StepInvokeBody(events);
+    case State::kParameterHead:
+      return StepParameterHead(events);
+    case State::kValue:
+      return StepValue(events);
+    case State::kDone:
+      Take(Rest().size());
+      return false;
   }
   return false;
 }
@@ -105,7 +116,8 @@ bool TurnParser::StepWords(std::vector<TurnEvent>* events) {
   constexpr std::string_view kTags[] = {kCallsOpenInvoke, kCallsOpenClose, kThinkClose};
   const std::span<const std::string_view> tags(kTags, state_ == State::kReasoning ? 3 : 2);
   if (section_empty_) {
-    for (const std::string_view tag : {kCallsOpenInvoke.substr(kBreak.size()), kCallsOpenClose.substr(kBreak.size())}) {
+    for (const std::string_view tag :
+         {kCallsOpenInvoke.substr(kBreak.size()), kCallsOpenClose.substr(kBreak.size())}) {
       if (!MatchesSoFar(Rest(), tag)) continue;
       if (Rest().size() < tag.size()) return false;
       Take(kCallsOpen.size());
@@ -242,7 +254,8 @@ void TurnParser::EndValue(std::vector<TurnEvent>* events) {
   BeginValue(events);
   const bool is_json = IsJson(value_, kMaxValueDepth);
   malformed_ |= !is_json;
-  Emit(TurnEvent::Kind::kToolArguments, is_json ? std::string(Trim(value_)) : PythonJsonString(value_), events);
+  Emit(TurnEvent::Kind::kToolArguments, is_json ? std::string(Trim(value_)) : PythonJsonString(value_),
+       events);
 }
 
 void TurnParser::EndCall(std::vector<TurnEvent>* events) {
@@ -255,8 +268,9 @@ void TurnParser::EndCall(std::vector<TurnEvent>* events) {
 }
 
 void TurnParser::Finish(std::vector<TurnEvent>* events) {
-  // What is undecided now is the beginning of a tag. With the first bar of the DSML token in it, it is taken for one and
-  // dropped, with any bytes of a character that follow it; without, it may be anything and is passed on.
+  // What is undecided now is the beginning of a tag. With the first bar of the DSML token in it, it is taken
+  // for one and dropped, with any bytes of a character that follow it; without, it may be anything and is
+  // passed on.
   const bool is_tag = Rest().find(kBar) != std::string_view::npos;
   if (!is_tag) {
     utf8_.Finish(&pending_);
@@ -277,7 +291,8 @@ void TurnParser::Finish(std::vector<TurnEvent>* events) {
       names_.erase(name_);  // half a number is another number: it is left out
     }
   }
-  if (state_ == State::kValue || state_ == State::kInvokeBody || state_ == State::kParameterHead) EndCall(events);
+  if (state_ == State::kValue || state_ == State::kInvokeBody || state_ == State::kParameterHead)
+    EndCall(events);
   state_ = State::kDone;
 }
 
@@ -290,11 +305,20 @@ AssistantTurn ParseTurn(std::string_view text, TurnStart start) {
   AssistantTurn turn;
   for (const TurnEvent& event : events) {
     switch (event.kind) {
-      case TurnEvent::Kind::kReasoning: turn.reasoning += event.text; break;
-      case TurnEvent::Kind::kContent: turn.content += event.text; break;
-      case TurnEvent::Kind::kToolCallBegin: turn.tool_calls.push_back({"", event.text, ""}); break;
-      case TurnEvent::Kind::kToolArguments: turn.tool_calls.back().arguments += event.text; break;
-      case TurnEvent::Kind::kToolCallEnd: break;
+      case TurnEvent::Kind::kReasoning:
+        turn.reasoning += event.text;
+        break;
+      case TurnEvent::Kind::kContent:
+        turn.content += event.text;
+        break;
+      case TurnEvent::Kind::kToolCallBegin:
+        turn.tool_calls.push_back({"", event.text, ""});
+        break;
+      case TurnEvent::Kind::kToolArguments:
+        turn.tool_calls.back().arguments += event.text;
+        break;
+      case TurnEvent::Kind::kToolCallEnd:
+        break;
     }
   }
   turn.malformed = parser.malformed();

@@ -31,16 +31,21 @@ enum class TurnStart {
   kToolCalls,  // inside a calls block that the prompt opened (ToolChoice::kRequired)
 };
 
-// A state machine over bytes. The events, with neighbouring texts of one kind joined, depend on the bytes alone and not on
-// how they were cut. Rules:
+// A state machine over bytes. The events, with neighbouring texts of one kind joined, depend on the bytes
+// alone and not on how they were cut. Rules:
 //  * Reasoning ends at the first </think>, or where a calls block begins.
-//  * A calls block begins only at "\n\n<｜DSML｜ calls>\n" (without the line breaks at the start of a section) followed by
+//  * A calls block begins only at "\n\n<｜DSML｜ calls>\n" (without the line breaks at the start of a
+//  section) followed by
 //    an invoke tag or the block's end; DSML quoted in prose is prose. The line breaks belong to nothing.
-//  * string="true" values are passed on as they arrive. string="false" values are passed on when complete, if they are
-//    JSON, otherwise as a string. An invoke body that is one JSON object instead of parameters is the arguments.
+//  * string="true" values are passed on as they arrive. string="false" values are passed on when complete, if
+//  they are
+//    JSON, otherwise as a string. An invoke body that is one JSON object instead of parameters is the
+//    arguments.
 //  * A parameter given twice counts once, the first time. What follows the block is dropped.
-//  * At the end an unfinished call is closed, so its arguments parse, without a parameter of another type than string
-//    that was not complete. A tag that was begun is dropped if the DSML token's first bar was there, else it is text.
+//  * At the end an unfinished call is closed, so its arguments parse, without a parameter of another type
+//  than string
+//    that was not complete. A tag that was begun is dropped if the DSML token's first bar was there, else it
+//    is text.
 // Buffers at most one tag, one parameter of another type than string, or one invoke body. Not thread-safe.
 class TurnParser {
  public:
@@ -56,7 +61,16 @@ class TurnParser {
   bool malformed() const { return malformed_; }
 
  private:
-  enum class State { kReasoning, kContent, kBetweenCalls, kInvokeHead, kInvokeBody, kParameterHead, kValue, kDone };
+  enum class State {
+    kReasoning,
+    kContent,
+    kBetweenCalls,
+    kInvokeHead,
+    kInvokeBody,
+    kParameterHead,
+    kValue,
+    kDone
+  };
 
   bool Step(std::vector<TurnEvent>* events);
   bool StepWords(std::vector<TurnEvent>* events);
@@ -76,7 +90,7 @@ class TurnParser {
 
   State state_;
   Utf8Stream utf8_;
-  std::string pending_;        // read; what is not yet decided begins at taken_
+  std::string pending_;  // read; what is not yet decided begins at taken_
   size_t taken_ = 0;
   bool section_empty_ = true;  // nothing of this reasoning or content has been passed on
   bool malformed_ = false;
@@ -86,7 +100,7 @@ class TurnParser {
   std::string name_;                       // the current parameter
   std::string value_;                      // of the current parameter, if it is no string
   bool is_string_ = false;
-  bool skips_ = false;                     // the current parameter was there before
+  bool skips_ = false;  // the current parameter was there before
 };
 
 // A whole turn. `text` may end with the end-of-sentence token's spelling. Calls have no ids.

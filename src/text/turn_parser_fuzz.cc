@@ -1,4 +1,5 @@
-// Any bytes as a model's turn, cut anywhere: the same result as in one piece, and every call's arguments are JSON.
+// Any bytes as a model's turn, cut anywhere: the same result as in one piece, and every call's arguments are
+// JSON.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -86,12 +86,14 @@ std::vector<std::string_view> SingleBytes(std::string_view text) {
 Parsed ParseAllCuts(TurnStart start, std::string_view text) {
   const Parsed whole = Parse(start, {text});
   EXPECT_EQ(whole, Parse(start, SingleBytes(text))) << text;
-  for (size_t i = 1; i < text.size(); ++i) EXPECT_EQ(whole, Parse(start, {text.substr(0, i), text.substr(i)})) << text << i;
+  for (size_t i = 1; i < text.size(); ++i)
+    EXPECT_EQ(whole, Parse(start, {text.substr(0, i), text.substr(i)})) << text << i;
   return whole;
 }
 
 std::string Parameter(const std::string& name, const std::string& is_string, const std::string& value) {
-  return "<｜DSML｜ parameter name=\""s + name + "\" string=\"" + is_string + "\">" + value + "</｜DSML｜ parameter>\n";
+  return "<｜DSML｜ parameter name=\""s + name + "\" string=\"" + is_string + "\">" + value +
+         "</｜DSML｜ parameter>\n";
 }
 std::string Invoke(const std::string& name, const std::string& body) {
   return "<｜DSML｜ invoke name=\""s + name + "\">\n" + body + "</｜DSML｜ invoke>\n";
@@ -107,19 +109,25 @@ TEST(TurnParser, ReasoningAndContent) {
   EXPECT_EQ(ParseAllCuts(kReasoning, ""), Parsed{});
   EXPECT_EQ(ParseAllCuts(kReasoning, "cut off </thi"), (Parsed{"cut off </thi", "", {}}));
   EXPECT_EQ(ParseAllCuts(kReasoning, "a</think>b</think>c"), (Parsed{"a", "b</think>c", {}}));
-  EXPECT_EQ(ParseAllCuts(kContent, "no </think> here, 日本 🌍\n\n<"), (Parsed{"", "no </think> here, 日本 🌍\n\n<", {}}));
+  EXPECT_EQ(ParseAllCuts(kContent, "no </think> here, 日本 🌍\n\n<"),
+            (Parsed{"", "no </think> here, 日本 🌍\n\n<", {}}));
   EXPECT_EQ(ParseAllCuts(kContent, "half \xF0\x9F\x8C"), (Parsed{"", "half \xEF\xBF\xBD", {}}));
 }
 
 TEST(TurnParser, Calls) {
-  const std::string two = Calls(Invoke("f", Parameter("cmd", "true", "ls 2>&1\n\"q\" \\ \x01") + Parameter("n", "false", " [1, {\"a\": null}] ")) +
+  const std::string two = Calls(Invoke("f", Parameter("cmd", "true", "ls 2>&1\n\"q\" \\ \x01") +
+                                                Parameter("n", "false", " [1, {\"a\": null}] ")) +
                                 Invoke("ns.g", "\n"));
-  const Parsed want{"r", "text", {{"f", "{\"cmd\": \"ls 2>&1\\n\\\"q\\\" \\\\ \\u0001\", \"n\": [1, {\"a\": null}]}"}, {"ns.g", "{}"}}};
+  const Parsed want{
+      "r",
+      "text",
+      {{"f", "{\"cmd\": \"ls 2>&1\\n\\\"q\\\" \\\\ \\u0001\", \"n\": [1, {\"a\": null}]}"}, {"ns.g", "{}"}}};
   EXPECT_EQ(ParseAllCuts(kReasoning, "r</think>text"s + two), want);
   // What follows the block is dropped.
   EXPECT_EQ(ParseAllCuts(kReasoning, "r</think>text"s + two + "\nmore <think>"), want);
-  EXPECT_EQ(ParseAllCuts(TurnStart::kToolCalls, Invoke("f", Parameter("a", "true", "")) + "</｜DSML｜ calls>"),
-            (Parsed{"", "", {{"f", "{\"a\": \"\"}"}}}));
+  EXPECT_EQ(
+      ParseAllCuts(TurnStart::kToolCalls, Invoke("f", Parameter("a", "true", "")) + "</｜DSML｜ calls>"),
+      (Parsed{"", "", {{"f", "{\"a\": \"\"}"}}}));
   EXPECT_EQ(ParseAllCuts(kReasoning, "</think>"s + Calls(Invoke("f", "{\"x\": [1,2]}\n"))),
             (Parsed{"", "", {{"f", "{\"x\": [1,2]}"}}}));
   EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", "")).substr(2)), (Parsed{"", "", {{"f", "{}"}}}));
@@ -128,8 +136,9 @@ TEST(TurnParser, Calls) {
 
 // Values that end like the tag's own name, and text that only looks like a tag.
 TEST(TurnParser, ValuesAreExact) {
-  for (const std::string value : {"find /tmp", "parameter", "</", "</｜DSML｜", "</｜DSML｜ param", "<｜DSML｜ invoke name=\"x\">", "a\">b",
-                                  "｜DSML｜", "</parameter>", "</｜DSML｜parameter>", "tail\n", "\n", " ", "日本🌍"}) {
+  for (const std::string value :
+       {"find /tmp", "parameter", "</", "</｜DSML｜", "</｜DSML｜ param", "<｜DSML｜ invoke name=\"x\">",
+        "a\">b", "｜DSML｜", "</parameter>", "</｜DSML｜parameter>", "tail\n", "\n", " ", "日本🌍"}) {
     const Parsed parsed = ParseAllCuts(kContent, "c"s + Calls(Invoke("f", Parameter("k", "true", value))));
     ASSERT_EQ(parsed.calls.size(), 1u) << value;
     EXPECT_EQ(Json::parse(parsed.calls[0].second), (Json{{"k", value}})) << value;
@@ -137,15 +146,19 @@ TEST(TurnParser, ValuesAreExact) {
   }
   for (char letter = 'a'; letter <= 'z'; ++letter) {
     const std::string value = std::string("x/") + letter;
-    EXPECT_EQ(Json::parse(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("k", "true", value)))).calls.at(0).second)["k"], value);
+    EXPECT_EQ(Json::parse(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("k", "true", value))))
+                              .calls.at(0)
+                              .second)["k"],
+              value);
   }
 }
 
 TEST(TurnParser, OnlyTheFullMarkerFires) {
   for (const std::string text :
-       {"The tag <｜DSML｜ calls> opens a block.", "Write:\n\n<｜DSML｜ calls>\nand then", "```\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n```",
-        "a\n\n<｜DSML｜calls>\n<｜DSML｜invoke name=\"f\">", "\n\n<|DSML| calls>\n<|DSML| invoke", "<｜DSML｜ calls> <｜DSML｜ invoke",
-        "a\n\n<｜DSML｜ function_calls>\n"}) {
+       {"The tag <｜DSML｜ calls> opens a block.", "Write:\n\n<｜DSML｜ calls>\nand then",
+        "```\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n```",
+        "a\n\n<｜DSML｜calls>\n<｜DSML｜invoke name=\"f\">", "\n\n<|DSML| calls>\n<|DSML| invoke",
+        "<｜DSML｜ calls> <｜DSML｜ invoke", "a\n\n<｜DSML｜ function_calls>\n"}) {
     EXPECT_EQ(ParseAllCuts(kContent, text), (Parsed{"", text, {}}));
   }
 }
@@ -158,7 +171,9 @@ TEST(TurnParser, BlockEndsReasoning) {
 }
 
 TEST(TurnParser, CutOffBlocksStillParse) {
-  const std::string text = "c"s + Calls(Invoke("f", Parameter("a", "true", "va\"l") + Parameter("b", "false", "12")) + Invoke("g", ""));
+  const std::string text =
+      "c"s +
+      Calls(Invoke("f", Parameter("a", "true", "va\"l") + Parameter("b", "false", "12")) + Invoke("g", ""));
   const Json full[] = {Json{{"a", "va\"l"}, {"b", 12}}, Json::object()};
   for (size_t size = 0; size < text.size(); ++size) {
     const Parsed parsed = ParseAllCuts(kContent, text.substr(0, size));
@@ -175,13 +190,20 @@ TEST(TurnParser, CutOffBlocksStillParse) {
 
 TEST(TurnParser, Malformed) {
   // A value that says it is JSON and is not becomes a string; a repeated parameter counts once.
-  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("a", "false", "not json") + Parameter("a", "true", "again")))),
+  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("a", "false", "not json") +
+                                                         Parameter("a", "true", "again")))),
             (Parsed{"", "", {{"f", "{\"a\": \"not json\"}"}}, true}));
-  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("a", "false", std::string(100, '[') + std::string(100, ']'))))).malformed, true);
+  EXPECT_EQ(
+      ParseAllCuts(kContent,
+                   Calls(Invoke("f", Parameter("a", "false", std::string(100, '[') + std::string(100, ']')))))
+          .malformed,
+      true);
   // Missing closing tags end with the next tag.
-  EXPECT_EQ(ParseAllCuts(kContent, Calls("<｜DSML｜ invoke name=\"f\">\n"s + Parameter("a", "true", "b") + Invoke("g", ""))),
+  EXPECT_EQ(ParseAllCuts(kContent, Calls("<｜DSML｜ invoke name=\"f\">\n"s + Parameter("a", "true", "b") +
+                                         Invoke("g", ""))),
             (Parsed{"", "", {{"f", "{\"a\": \"b\"}"}, {"g", "{}"}}, true}));
-  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", "stray") + "junk")), (Parsed{"", "", {{"f", "{}"}}, true}));
+  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", "stray") + "junk")),
+            (Parsed{"", "", {{"f", "{}"}}, true}));
   const std::string endless = "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\""s + std::string(100000, 'x');
   EXPECT_EQ(Parse(kContent, {endless}), (Parsed{"", "", {}, true}));
   EXPECT_EQ(Parse(kContent, SingleBytes(endless)), (Parsed{"", "", {}, true}));
@@ -191,7 +213,9 @@ TEST(TurnParser, Malformed) {
 TEST(TurnParser, StringsStream) {
   TurnParser parser(kContent);
   std::vector<TurnEvent> events;
-  parser.Feed("\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">", &events);
+  parser.Feed(
+      "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">",
+      &events);
   std::string arguments;
   size_t held = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -207,11 +231,33 @@ TEST(TurnParser, StringsStream) {
 // Random assemblies of tag pieces, cut at random: cuts do not matter, arguments parse, text is well-formed.
 TEST(TurnParser, RandomAssemblies) {
   std::mt19937_64 rng(123);
-  const std::vector<std::string> parts = {"</think>", "\n\n", "\n", "<｜DSML｜", "</｜DSML｜", " calls>\n", " calls>", " invoke", " invoke>",
-                                          " name=\"f\">\n", " name=\"", "\" string=\"true\">", "\" string=\"false\">", " parameter",
-                                          " parameter>", "12", "{\"a\":1}", "text", "🌍", "\xF0\x9F", "\xFF", "<", "｜DSML｜",
-                                          "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n", "<｜DSML｜ parameter name=\"a\" string=\"true\">",
-                                          "<｜DSML｜ parameter name=\"b\" string=\"false\">", "</｜DSML｜ parameter>\n"};
+  const std::vector<std::string> parts = {"</think>",
+                                          "\n\n",
+                                          "\n",
+                                          "<｜DSML｜",
+                                          "</｜DSML｜",
+                                          " calls>\n",
+                                          " calls>",
+                                          " invoke",
+                                          " invoke>",
+                                          " name=\"f\">\n",
+                                          " name=\"",
+                                          "\" string=\"true\">",
+                                          "\" string=\"false\">",
+                                          " parameter",
+                                          " parameter>",
+                                          "12",
+                                          "{\"a\":1}",
+                                          "text",
+                                          "🌍",
+                                          "\xF0\x9F",
+                                          "\xFF",
+                                          "<",
+                                          "｜DSML｜",
+                                          "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n",
+                                          "<｜DSML｜ parameter name=\"a\" string=\"true\">",
+                                          "<｜DSML｜ parameter name=\"b\" string=\"false\">",
+                                          "</｜DSML｜ parameter>\n"};
   for (int i = 0; i < 4000; ++i) {
     std::string text;
     for (size_t k = rng() % 25; k > 0; --k) text += parts[rng() % parts.size()];
@@ -235,7 +281,8 @@ TEST(TurnParser, LongTurnsAreLinear) {
 }
 
 TEST(ParseTurn, TakesTheEndTokenAway) {
-  const AssistantTurn turn = ParseTurn("r</think>c"s + Calls(Invoke("f", Parameter("a", "false", "1"))) + std::string(kEos), kReasoning);
+  const AssistantTurn turn = ParseTurn(
+      "r</think>c"s + Calls(Invoke("f", Parameter("a", "false", "1"))) + std::string(kEos), kReasoning);
   EXPECT_EQ(turn.reasoning, "r");
   EXPECT_EQ(turn.content, "c");
   ASSERT_EQ(turn.tool_calls.size(), 1u);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares our chat encoding with the `deepseek-recipe` package's, text and ids, on seeded conversations.
 
-    compare_chat.py --tool build/.../text_tool [--count 3000] [--seed 1] [--tokenizer FILE]
+    compare_chat.py --tool BUILD/bin/text_tool [--count 3000] [--seed 1] [--tokenizer FILE]
 
 The wording of the tools block is taken from the package itself: a conversation with a known schema is rendered and
 turned back into a template, which our side then reads from a file. Every recorded assistant turn is also rendered and
@@ -15,7 +15,11 @@ import random
 import sys
 import tempfile
 
-import deepseek_recipe as dr
+try:
+    import deepseek_recipe as dr
+except ImportError:
+    print("SKIPPED: the deepseek-recipe package is not installed")
+    sys.exit(77)
 
 import corpus
 from driver import TINY, ask

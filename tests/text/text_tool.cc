@@ -3,8 +3,10 @@
 // {"op": "encode", "hex": bytes, "added": "all" | "none"}     -> {"ids": [...]}
 // {"op": "decode", "ids": [...], "skip_special": bool}        -> {"text": whole, "streamed": [pieces]}
 // {"op": "engram_map"}                                        -> {"map": [...]}
-// {"op": "chat", "conversation": {...}}                       -> {"text": ..., "ids": [...]} or {"error": ...}
-// {"op": "parse", "pieces": [...], "start": "reasoning" | "content" | "tool_calls"} -> {"reasoning", "content", "calls"}
+// {"op": "chat", "conversation": {...}}                       -> {"text": ..., "ids": [...]} or {"error":
+// ...}
+// {"op": "parse", "pieces": [...], "start": "reasoning" | "content" | "tool_calls"} -> {"reasoning",
+// "content", "calls"}
 #include <iostream>
 
 #include "base/error.h"
@@ -20,14 +22,16 @@ namespace {
 
 std::string FromHex(const std::string& hex) {
   std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  for (size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   return bytes;
 }
 
 std::vector<ToolDefinition> Tools(const Json& list) {
   std::vector<ToolDefinition> tools;
   for (const Json& tool : list) {
-    tools.push_back({tool["name"], tool.value("description", ""), tool.contains("parameters") ? tool["parameters"] : Json()});
+    tools.push_back({tool["name"], tool.value("description", ""),
+                     tool.contains("parameters") ? tool["parameters"] : Json()});
   }
   return tools;
 }
@@ -47,7 +51,8 @@ Message ToMessage(const Json& json) {
   if (json.contains("tool_call_id")) message.tool_call_id = json["tool_call_id"];
   if (json.contains("tools")) message.tools = Tools(json["tools"]);
   if (json.contains("tool_calls")) {
-    for (const Json& call : json["tool_calls"]) message.tool_calls.push_back({call["id"], call["name"], call["arguments"]});
+    for (const Json& call : json["tool_calls"])
+      message.tool_calls.push_back({call["id"], call["name"], call["arguments"]});
   }
   return message;
 }
@@ -78,16 +83,24 @@ Json Parse(const Json& request) {
   Json calls = Json::array();
   for (const TurnEvent& event : events) {
     switch (event.kind) {
-      case TurnEvent::Kind::kReasoning: reasoning += event.text; break;
-      case TurnEvent::Kind::kContent: content += event.text; break;
-      case TurnEvent::Kind::kToolCallBegin: calls.push_back({{"name", event.text}, {"arguments", ""}}); break;
+      case TurnEvent::Kind::kReasoning:
+        reasoning += event.text;
+        break;
+      case TurnEvent::Kind::kContent:
+        content += event.text;
+        break;
+      case TurnEvent::Kind::kToolCallBegin:
+        calls.push_back({{"name", event.text}, {"arguments", ""}});
+        break;
       case TurnEvent::Kind::kToolArguments:
         calls[event.call]["arguments"] = calls[event.call]["arguments"].get<std::string>() + event.text;
         break;
-      case TurnEvent::Kind::kToolCallEnd: break;
+      case TurnEvent::Kind::kToolCallEnd:
+        break;
     }
   }
-  return {{"reasoning", reasoning}, {"content", content}, {"calls", calls}, {"malformed", parser.malformed()}};
+  return {
+      {"reasoning", reasoning}, {"content", content}, {"calls", calls}, {"malformed", parser.malformed()}};
 }
 
 Json Answer(const Tokenizer& tokenizer, const ToolsPrompt* tools, const Json& request) {
