@@ -54,7 +54,7 @@ VARIANTS = {
              "candidate_topk_blocks": 72, "candidate_block_size": 8, "max_position_embeddings": 2048,
              "engram_layer_ids": [1], "engram_num_embeddings": [630], "dspark_target_layer_ids": [2, 3, 4],
              "rope_scaling": {**MINI10["rope_scaling"], "original_max_position_embeddings": 128}},
-    # No compression at all, no candidates, clamps that bite, no Engram, YaRN off.
+    # Ratio 1 only, no candidates, clamps that bite, no Engram, YaRN off.
     "ratio1_clamp": {**SMALL, **NO_ENGRAM, "compress_ratios": [0, 1, 1, 1, 1, 1], "kv_source_layer_ids": [1, 3],
                      "index_source_layer_ids": [1, 3, 5], "candidate_source_layer_id": -1, "swiglu_limit": 0.05,
                      "sliding_window": 8, "rope_scaling": None, "o_groups": 4, "index_topk": 6},
@@ -63,7 +63,7 @@ VARIANTS = {
                       "index_source_layer_ids": [1, 2, 3, 5], "candidate_source_layer_id": 3,
                       "candidate_topk_blocks": 3, "candidate_block_size": 5, "index_topk": 11, "o_groups": 1,
                       "n_shared_experts": 2, "num_experts_per_tok": 1, "hc_mult": 2, "sliding_window": 32},
-    # The YaRN ramp begins above 0 (low 3, high 7 of 16 frequencies), every layer is an index source, 8 groups.
+    # The YaRN ramp begins above 0 (low 4, high 7 of 16 frequencies), every layer is an index source, 8 groups.
     "yarn_ramp": {**SMALL, "num_attention_heads": 8, "qk_rope_head_dim": 32, "head_dim": 96, "index_head_dim": 64,
                   "compress_ratios": [0, 0, 2, 2, 1, 1], "kv_source_layer_ids": [2, 4],
                   "index_source_layer_ids": [2, 3, 4, 5], "candidate_source_layer_id": 4, "o_groups": 8,
