@@ -26,15 +26,9 @@ std::vector<int64_t> Pieces(int64_t tokens, const std::vector<int64_t>& chunks, 
   return pieces;
 }
 
-// Positions whose logits come out: not replayed, not trimmed. The rule is Session's; rows are checked when they run.
+// First position whose logits come out: not trimmed, not replayed.
 int64_t FirstRow(const config::ModelConfig& config, int64_t prompt, runtime::DecoderReplay replay, int64_t hit) {
-  int64_t first = 0;
-  if (config.last_kv_source() >= 0) {
-    const int64_t later = config.num_layers - 1 - config.last_kv_source();
-    if (replay == runtime::DecoderReplay::kTrim) first = prompt - config.window;
-    if (replay == runtime::DecoderReplay::kHalo) first = prompt - config.window - later * (config.window - 1);
-  }
-  return std::max({int64_t{0}, first, hit});
+  return std::max(runtime::FirstKeptRow(config, prompt, replay), hit);
 }
 
 struct PromptOutput {

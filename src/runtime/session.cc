@@ -8,24 +8,23 @@
 
 namespace senko::runtime {
 
+int64_t FirstKeptRow(const config::ModelConfig& config, int64_t prompt_tokens, DecoderReplay replay) {
+  // Without KV sources no layer lies before the seam, so there is nothing to trim.
+  if (config.last_kv_source() < 0 || replay == DecoderReplay::kFull) return 0;
+  int64_t rows = config.window;
+  if (replay == DecoderReplay::kHalo) {
+    const int64_t later_layers = config.num_layers - 1 - config.last_kv_source();
+    rows += std::max<int64_t>(later_layers - 1, 0) * (config.window - 1);
+  }
+  return std::max<int64_t>(prompt_tokens - rows, 0);
+}
+
 Session::Session(CpuExecutor& executor, cache::SlotPool& slots, int64_t prompt_tokens, DecoderReplay replay)
     : executor_(executor) {
   auto slot = slots.Allocate();
   if (!slot) throw Error(ErrorCode::kResourceExhausted, "no free sequence slot");
   slot_ = std::move(*slot);
-  const config::ModelConfig& config = executor.model().config();
-  // Without KV sources no layer lies before the seam, so there is nothing to trim.
-  if (config.last_kv_source() < 0) replay = DecoderReplay::kFull;
-  const int64_t later_layers = config.num_layers - 1 - config.last_kv_source();
-  switch (replay) {
-    case DecoderReplay::kTrim: keep_begin_ = prompt_tokens - config.window; break;
-    case DecoderReplay::kHalo:
-      // Each later layer widens what the last `window` rows depend on by window - 1 rows.
-      keep_begin_ = prompt_tokens - config.window - later_layers * (config.window - 1);
-      break;
-    case DecoderReplay::kFull: break;
-  }
-  keep_begin_ = std::max<int64_t>(keep_begin_, 0);
+  keep_begin_ = FirstKeptRow(executor.model().config(), prompt_tokens, replay);
   tail_start_ = keep_begin_;
 }
 

@@ -14,9 +14,13 @@ namespace senko::runtime {
 // How the rows of a prompt before its last `window` positions treat the decoder pass (architecture.md section 3).
 enum class DecoderReplay {
   kTrim,  // skip it
-  kHalo,  // run the dependency halo, so that the last `window` rows come out exact
+  kHalo,  // run the dependency halo: the last row, and every row after the prompt, come out as with kFull
   kFull,  // run every row
 };
+
+// First position of a prompt whose row runs the decoder pass. Every layer after the last KV source but the last one
+// widens what the windows of later rows depend on by window - 1 rows (model.md 5.2: 2,414 rows for the released model).
+int64_t FirstKeptRow(const config::ModelConfig& config, int64_t prompt_tokens, DecoderReplay replay);
 
 // Move-only: owns its pages and its slot.
 class Session {
