@@ -58,16 +58,21 @@ const checkpoint::TensorRef* DumpProbe::Injected(const std::string& name, DType 
   return &tensor;
 }
 
+void DumpProbe::Record(const std::string& name, int64_t width, const float* data, int64_t rows) {
+  Series<float>& series = floats_[name];
+  series.width = width;
+  series.values.insert(series.values.end(), data, data + rows * width);
+}
+
 void DumpProbe::Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
                        float* data) {
   const std::string name = Name(layer, point);
   if (const auto* tensor = Injected(name, DType::kF32, width)) {
+    if (!dump_.empty()) Record(name + ".computed", width, data, rows);
     for (int64_t r = 0; r < rows; ++r) CopyRow(*tensor, positions[r], width, data + r * width);
   }
   if (dump_.empty()) return;
-  Series<float>& series = floats_[name];
-  series.width = width;
-  series.values.insert(series.values.end(), data, data + rows * width);
+  Record(name, width, data, rows);
   positions_[name].insert(positions_[name].end(), positions, positions + rows);
 }
 

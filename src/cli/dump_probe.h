@@ -1,5 +1,6 @@
 // `senko logits --dump` and `--inject`: what flows between operators, as safetensors named
-// prompt_{k}.layer_{l}.{point} with the rows' positions in prompt_{k}.layer_{l}.positions.
+// prompt_{k}.layer_{l}.{point}, with the rows' positions in {name}.positions and, where a point was injected, what had
+// been computed there in {name}.computed.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace senko::cli {
 class DumpProbe : public model::Probe {
  public:
   // Either folder may be empty. Injected tensors: DIR/prompt_{k}.safetensors of the same names; a point that is absent
-  // is left as computed, and rows beyond the tensor's are too.
+  // is left as computed, and rows beyond the tensor's are too. Integer rows end at the first -1.
   DumpProbe(std::filesystem::path dump, std::filesystem::path inject);
 
   void BeginPrompt(int64_t k);
@@ -37,6 +38,7 @@ class DumpProbe : public model::Probe {
     int64_t width = 0;
     std::vector<T> values;
   };
+  void Record(const std::string& name, int64_t width, const float* data, int64_t rows);
   std::string Name(int64_t layer, std::string_view point) const;
   const checkpoint::TensorRef* Injected(const std::string& name, DType type, int64_t width);
 
@@ -46,7 +48,7 @@ class DumpProbe : public model::Probe {
   std::map<std::string, checkpoint::TensorRef> injected_tensors_;
   std::map<std::string, Series<float>> floats_;
   std::map<std::string, Series<int32_t>> ints_;
-  std::map<std::string, std::vector<int64_t>> positions_;  // per "prompt_k.layer_l."; of its last point
+  std::map<std::string, std::vector<int64_t>> positions_;  // per dumped name
 };
 
 }  // namespace senko::cli

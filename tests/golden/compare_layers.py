@@ -18,8 +18,10 @@ Against transformers (float64) in float32:
   kExcused = 10%  of all rows may be so excused.
 
 Against reference.py (--numerics model or model-noaq) every output is rounded to bf16, so a last bit of float32 moves a
-value by nothing or by 2^-8. There kExcused of the rows of a point may exceed kClose, by at most kRounded = 0.06 of the
-row's root mean square; choices may differ in kExcused of the rows.
+value by nothing or by 2^-8, and then perhaps an e4m3 code of the next linear's input by a step of up to 1/8 of the value.
+So a quarter of the rows of a point may exceed kClose, by at most kRounded = 0.3 of the row's root mean square (one stepped
+input that carries the whole row moves its largest output by about 2 * 1/8); choices may differ in as many.
+A rounding point that is missing or misplaced moves nearly every row.
 """
 
 import argparse
@@ -34,7 +36,7 @@ import senko_runner
 from checkpoint import read_dump
 from reference import Reference
 
-CLOSE, TINY, EXCUSED, ROUNDED = 1e-5, 2e-6, 0.10, 0.06
+CLOSE, TINY, EXCUSED, ROUNDED, EXCUSED_ROUNDED = 1e-5, 2e-6, 0.10, 0.3, 0.25
 
 
 def rows_error(a, b):
@@ -50,6 +52,9 @@ class Comparison:
         self.length = len(golden["layer_0.stream_in"])
         self.worst, self.reasons, self.steps, self.excused, self.judged = {}, [], {}, 0, 0
         self.stepped = {}  # (kind, layer) -> bool per row or entry
+
+    def excused_part(self):
+        return EXCUSED_ROUNDED if self.rounded else EXCUSED
 
     def pair(self, layer, name):
         key = name if name == "logits" else f"layer_{layer}.{name}"
@@ -77,7 +82,7 @@ class Comparison:
         self.worst[name] = (max(worst, error.max()), median + error[keep].tolist())
         if self.rounded:
             bad = error > ROUNDED
-            if past.sum() > max(1, EXCUSED * keep.sum()):
+            if past.sum() > max(1, self.excused_part() * keep.sum()):
                 self.reasons.append(f"layer {layer} {name}: {past.sum()} of {keep.sum()} rows past {CLOSE:g}")
         else:
             bad = past & ~(np.zeros(self.length, bool) if excuse is None else excuse)
@@ -112,7 +117,7 @@ class Comparison:
         differs = (golden != other).any(1)
         self.steps[name] = self.steps.get(name, 0) + int(differs.sum())
         if self.rounded:
-            bad = differs if differs.sum() > max(1, EXCUSED * self.length) else np.zeros(self.length, bool)
+            bad = differs if differs.sum() > max(1, self.excused_part() * self.length) else np.zeros(self.length, bool)
         else:
             bad = differs & ~excuse & (self.gap(layer, kind) > TINY)
         for row in np.flatnonzero(bad)[:2]:
@@ -196,8 +201,7 @@ def against_library(args, name, scratch):
     senko_runner.make_model(args.senko, args.data, name, scratch / "model")
     c = model_config.load(scratch / "model")
     other = senko_runner.layers_on_inputs_of(golden, args.senko, scratch / "model",
-                                             args.data / f"{name}.layers" / "tokens.json", scratch,
-                                             c.num_hidden_layers)
+                                             args.data / f"{name}.layers" / "tokens.json", scratch)
     return Comparison(c, golden, other).run(name)
 
 
@@ -213,7 +217,7 @@ def against_reference(args, scratch):
     golden = {name: np.concatenate(parts) for name, parts in reference.tensors.items()}
     golden["logits"] = logits
     other = senko_runner.layers_on_inputs_of(golden, args.senko, scratch / "model", scratch / "tokens.json", scratch,
-                                             c.num_hidden_layers, args.numerics)
+                                             args.numerics)
     return Comparison(c, golden, other, rounded=True).run(f"{pathlib.Path(args.config).stem} {args.numerics}")
 
 

@@ -47,32 +47,27 @@ def logits(senko, model, tokens, out, *more, numerics="float"):
          "--decoder-replay", "full", *more])
 
 
-def layers_on_inputs_of(golden, senko, model, tokens, scratch, num_layers, numerics="float"):
+def layers_on_inputs_of(golden, senko, model, tokens, scratch, numerics="float"):
     """What the binary computes when every layer gets golden's stream_in and pre_in; {name: array} like golden.
 
-    A dump shows a stream after injection. So there are two runs, one that injects into the even layers and one into
-    the odd: the stream found at a layer that is not injected is what the injected layer before it made, and is
-    returned as that layer's stream_out and pre_out. `logits` comes from the run that injects into the last layer.
+    A dump also keeps what an injected point would have been (NAME.computed): at a layer's stream_in and pre_in that is
+    what the layer before it made, and is returned as that layer's stream_out and pre_out.
     """
     scratch, out = pathlib.Path(scratch), {}
-    for parity in (0, 1):
-        given = {f"prompt_0.{name}": value for name, value in golden.items()
-                 if name.endswith((".stream_in", ".pre_in")) and layer_of(name) % 2 == parity}
-        inject, dump = scratch / f"inject_{parity}", scratch / f"dump_{parity}"
-        inject.mkdir(parents=True)
-        write_safetensors(inject / "prompt_0.safetensors", given)
-        logits(senko, model, tokens, scratch / "out.safetensors", "--inject", inject, "--dump", dump,
-               numerics=numerics)
-        for name, value in read_dump(dump / "prompt_0.safetensors").items():
-            if name.endswith(".positions"):
-                assert np.array_equal(value, np.arange(len(value))), f"{name}: rows missing or out of order"
-            elif layer_of(name) % 2 == parity:
-                out[name] = value
-            elif name.endswith((".stream_in", ".pre_in")) and layer_of(name) > 0:
-                point = name.split(".")[1].replace("_in", "_out")
-                out[f"layer_{layer_of(name) - 1}.{point}"] = value
-        if (num_layers - 1) % 2 == parity:
-            out["logits"] = read_safetensors(scratch / "out.safetensors")["prompt_0.logits"]
+    inject, dump = scratch / "inject", scratch / "dump"
+    inject.mkdir(parents=True)
+    write_safetensors(inject / "prompt_0.safetensors", {f"prompt_0.{name}": value for name, value in golden.items()
+                                                        if name.endswith((".stream_in", ".pre_in"))})
+    logits(senko, model, tokens, scratch / "out.safetensors", "--inject", inject, "--dump", dump, numerics=numerics)
+    for name, value in read_dump(dump / "prompt_0.safetensors").items():
+        if name.endswith(".positions"):
+            assert np.array_equal(value, np.arange(len(value))), f"{name}: rows missing or out of order"
+        elif name.endswith(".computed"):
+            if layer_of(name) > 0:
+                out[f"layer_{layer_of(name) - 1}.{name.split('.')[1].replace('_in', '_out')}"] = value
+        else:
+            out[name] = value
+    out["logits"] = read_safetensors(scratch / "out.safetensors")["prompt_0.logits"]
     return out
 
 
