@@ -120,12 +120,29 @@ HWY_INLINE F32x16 Min(F32x16 a, F32x16 b) {
   return a;
 }
 
-// Sixteen stored bf16 values (any alignment) as floats.
+// Sixteen stored floats or bf16 values at any address, odd ones included. The portable target loads value by value, for
+// which C++ wants alignment, so it goes through a copy.
+HWY_INLINE F32x16 LoadStored16(const void* HWY_RESTRICT p) {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  alignas(64) float copy[16];
+  std::memcpy(copy, p, sizeof(copy));
+  return Load16(copy);
+#else
+  return LoadU16(static_cast<const float*>(p));
+#endif
+}
+
 HWY_INLINE F32x16 LoadBf16x16(const void* HWY_RESTRICT p) {
   const hn::Rebind<uint16_t, NativeF32> d16;
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  alignas(64) uint16_t codes[16];
+  std::memcpy(codes, p, sizeof(codes));
+#else
+  const uint16_t* const codes = static_cast<const uint16_t*>(p);
+#endif
   F32x16 r;
   for (size_t i = 0; i < kParts; ++i) {
-    const auto half = hn::LoadU(d16, static_cast<const uint16_t*>(p) + i * kNativeLanes);
+    const auto half = hn::LoadU(d16, codes + i * kNativeLanes);
     r.part[i] = hn::BitCast(NativeF32(), hn::ShiftLeft<16>(hn::PromoteTo(NativeU32(), half)));
   }
   return r;

@@ -28,6 +28,7 @@ void Probe(const float* in, float* out) {
   StoreU16(LoadBf16x16(reinterpret_cast<const char*>(in) + 1), out + 176);
   out[192] = ReduceSum(a);
   out[193] = ReduceMax(a);
+  StoreU16(LoadStored16(reinterpret_cast<const char*>(in) + 1), out + 202);
   const F32x16 four[4] = {a, b, c, Add(a, b)};
   ReduceSum4(four, out + 194);
   for (int i = 0; i < 4; ++i) out[198 + i] = ReduceSum(four[i]);
@@ -52,7 +53,7 @@ namespace {
 
 HWY_EXPORT(Probe);
 
-constexpr int kOut = 202;
+constexpr int kOut = 218;
 
 void RunTarget(int64_t target, const float* in, float* out) {
   hwy::SetSupportedTargetsForTest(target);
@@ -101,6 +102,7 @@ TEST(Lanes, AgreeWithScalarArithmeticOnEveryTarget) {
       EXPECT_EQ(out[192], t[0]);
       EXPECT_EQ(out[193], *std::max_element(a, a + 16));
       for (int i = 0; i < 4; ++i) EXPECT_EQ(out[194 + i], out[198 + i]);
+      EXPECT_EQ(0, std::memcmp(out.data() + 202, reinterpret_cast<const char*>(in) + 1, 64));
     }
     if (results.count(HWY_AVX2) != 0 && results.count(HWY_AVX3) != 0) {
       EXPECT_EQ(0, std::memcmp(results[HWY_AVX2].data(), results[HWY_AVX3].data(), kOut * sizeof(float)));

@@ -127,7 +127,7 @@ inline void DequantisePlain(const WeightView& w, int64_t n, int64_t k0, int64_t 
       std::memcpy(tail, data, static_cast<size_t>((count - k) * bytes));
       p = tail;
     }
-    v::Store16(bf16 ? v::LoadBf16x16(p) : v::LoadU16(reinterpret_cast<const float*>(p)), values);
+    v::Store16(bf16 ? v::LoadBf16x16(p) : v::LoadStored16(p), values);
   }
 }
 

@@ -186,7 +186,7 @@ HWY_INLINE void PlainDot(const WeightView& w, int64_t n, const float* const* x, 
       for (int o = 0; o < kOuts; ++o) {
         const uint8_t* p = data[o] + kBytes * k;
         hwy::Prefetch(p + ahead);
-        wv[o] = kBf16 ? v::LoadBf16x16(p) : v::LoadU16(reinterpret_cast<const float*>(p));
+        wv[o] = kBf16 ? v::LoadBf16x16(p) : v::LoadStored16(p);
       }
       for (int r = 0; r < kRows; ++r) {
         const v::F32x16 xv = v::LoadU16(x[r] + k);
