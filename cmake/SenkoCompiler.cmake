@@ -22,7 +22,9 @@ target_compile_options(senko_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
   $<$<COMPILE_LANGUAGE:CXX>:-Wshadow> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-psabi>)
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-psabi>
+  # gcc 12 reports it for "literal" + std::to_string(n) (GCC bug 105651).
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>)
 # SIMD targets Highway builds for run-time dispatch (numerics/simd/README.md): portable, AVX2, AVX-512, NEON. Set for
 # every file, because files that disagree would break the one-definition rule.
 target_compile_definitions(senko_flags INTERFACE
