@@ -124,7 +124,14 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain, const std::function<v
   }
   s.wake.notify_all();
   s.Drain(0);
-  while (s.running.load(std::memory_order_acquire) != 0) Pause();
+  // A worker may be waiting for a CPU that this thread holds: after a while, let it have it.
+  for (int spins = 0; s.running.load(std::memory_order_acquire) != 0; ++spins) {
+    if (spins < kSpins) {
+      Pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
   s.body = nullptr;
   if (s.error) {
     std::exception_ptr error = std::exchange(s.error, nullptr);
