@@ -18,11 +18,31 @@ bool CopyRow(const checkpoint::TensorRef& tensor, int64_t position, int64_t widt
   return true;
 }
 
+// Indices from a file reach pages and experts: distinct, inside [0, limit), and where order is part of the contract
+// ascending.
+void CheckInjected(const std::string& name, int64_t position, std::span<const int32_t> values, int64_t limit,
+                   bool ascending) {
+  std::vector<int32_t> sorted(values.begin(), values.end());
+  if (!ascending) std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (sorted[i] >= 0 && sorted[i] < limit && (i == 0 || sorted[i] > sorted[i - 1])) continue;
+    throw Error(ErrorCode::kInvalidArgument, "--inject: " + name + " row " + std::to_string(position) + ": value " +
+                                                 std::to_string(sorted[i]) + " is not one of the " +
+                                                 (ascending ? "ascending " : "") + "distinct indices in [0, " +
+                                                 std::to_string(limit) + ")");
+  }
+}
+
 }  // namespace
 
 DumpProbe::DumpProbe(std::filesystem::path dump, std::filesystem::path inject)
     : dump_(std::move(dump)), inject_(std::move(inject)) {
-  if (!dump_.empty()) std::filesystem::create_directories(dump_);
+  std::error_code error;
+  if (!dump_.empty()) std::filesystem::create_directories(dump_, error);
+  if (error) throw Error(ErrorCode::kIo, "--dump " + dump_.string() + ": cannot make the folder: " + error.message());
+  if (!inject_.empty() && !std::filesystem::is_directory(inject_, error)) {
+    throw Error(ErrorCode::kNotFound, "--inject " + inject_.string() + ": no such folder");
+  }
 }
 
 std::string DumpProbe::Name(int64_t layer, std::string_view point) const {
@@ -33,7 +53,6 @@ void DumpProbe::BeginPrompt(int64_t k) {
   prompt_ = k;
   floats_.clear();
   ints_.clear();
-  positions_.clear();
   injected_tensors_.clear();
   injected_.reset();
   if (inject_.empty()) return;
@@ -58,62 +77,74 @@ const checkpoint::TensorRef* DumpProbe::Injected(const std::string& name, DType 
   return &tensor;
 }
 
-void DumpProbe::Record(const std::string& name, int64_t width, const float* data, int64_t rows) {
-  Series<float>& series = floats_[name];
+template <typename T>
+void DumpProbe::Record(std::map<std::string, Series<T>>& all, const std::string& name, const int64_t* positions,
+                       int64_t rows, int64_t width, const T* data) {
+  Series<T>& series = all[name];
   series.width = width;
-  series.values.insert(series.values.end(), data, data + rows * width);
+  for (int64_t r = 0; r < rows; ++r) {
+    if (!series.positions.empty() && positions[r] <= series.positions.back()) continue;  // shown before
+    series.positions.push_back(positions[r]);
+    series.values.insert(series.values.end(), data + r * width, data + (r + 1) * width);
+  }
 }
 
 void DumpProbe::Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
                        float* data) {
   const std::string name = Name(layer, point);
   if (const auto* tensor = Injected(name, DType::kF32, width)) {
-    if (!dump_.empty()) Record(name + ".computed", width, data, rows);
+    if (!dump_.empty()) Record(floats_, name + ".computed", positions, rows, width, data);
     for (int64_t r = 0; r < rows; ++r) CopyRow(*tensor, positions[r], width, data + r * width);
   }
-  if (dump_.empty()) return;
-  Record(name, width, data, rows);
-  positions_[name].insert(positions_[name].end(), positions, positions + rows);
+  if (!dump_.empty()) Record(floats_, name, positions, rows, width, data);
 }
 
 void DumpProbe::Ints(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
-                     int32_t* data, int32_t* counts) {
+                     const int64_t* limits, int32_t* data, int32_t* counts) {
   const std::string name = Name(layer, point);
   if (const auto* tensor = Injected(name, DType::kI32, width)) {
+    if (point == "route_ids" && !injected_tensors_.contains(Name(layer, "route_weights"))) {
+      throw Error(ErrorCode::kInvalidArgument, "--inject: " + name + " needs " + Name(layer, "route_weights") +
+                                                   " beside it: other experts have other weights");
+    }
     for (int64_t r = 0; r < rows; ++r) {
-      if (!CopyRow(*tensor, positions[r], width, data + r * width)) continue;
-      if (counts == nullptr) continue;
-      counts[r] = static_cast<int32_t>(std::find(data + r * width, data + (r + 1) * width, -1) - (data + r * width));
+      int32_t* row = data + r * width;
+      if (!CopyRow(*tensor, positions[r], width, row)) continue;
+      const int64_t count = counts == nullptr ? width : std::find(row, row + width, -1) - row;
+      CheckInjected(name, positions[r], std::span<const int32_t>(row, static_cast<size_t>(count)), limits[r],
+                    counts != nullptr);
+      if (counts != nullptr) counts[r] = static_cast<int32_t>(count);
     }
   }
   if (dump_.empty()) return;
-  Series<int32_t>& series = ints_[name];
-  series.width = width;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t valid = counts == nullptr ? width : counts[r];
-    series.values.insert(series.values.end(), data + r * width, data + r * width + valid);
-    series.values.insert(series.values.end(), static_cast<size_t>(width - valid), -1);
+  if (counts != nullptr) {
+    for (int64_t r = 0; r < rows; ++r) std::fill(data + r * width + counts[r], data + (r + 1) * width, -1);
   }
-  positions_[name].insert(positions_[name].end(), positions, positions + rows);
+  Record(ints_, name, positions, rows, width, data);
 }
 
 void DumpProbe::EndPrompt() {
   if (dump_.empty()) return;
   std::vector<checkpoint::TensorSpec> specs;
-  for (const auto& [name, s] : floats_) {
-    specs.push_back({name, DType::kF32, {static_cast<int64_t>(s.values.size()) / s.width, s.width}});
-  }
-  for (const auto& [name, s] : ints_) {
-    specs.push_back({name, DType::kI32, {static_cast<int64_t>(s.values.size()) / s.width, s.width}});
-  }
-  for (const auto& [name, p] : positions_) {
-    specs.push_back({name + ".positions", DType::kI64, {static_cast<int64_t>(p.size())}});
-  }
+  auto declare = [&](const auto& all, DType type) {
+    for (const auto& [name, series] : all) {
+      const int64_t rows = static_cast<int64_t>(series.positions.size());
+      specs.push_back({name, type, {rows, series.width}});
+      specs.push_back({name + ".positions", DType::kI64, {rows}});
+    }
+  };
+  declare(floats_, DType::kF32);
+  declare(ints_, DType::kI32);
   checkpoint::SafetensorsWriter writer(dump_ / ("prompt_" + std::to_string(prompt_) + ".safetensors"), specs);
   size_t index = 0;
-  for (const auto& entry : floats_) writer.WriteAll(index++, std::span<const float>(entry.second.values));
-  for (const auto& entry : ints_) writer.WriteAll(index++, std::span<const int32_t>(entry.second.values));
-  for (const auto& entry : positions_) writer.WriteAll(index++, std::span<const int64_t>(entry.second));
+  auto write = [&]<typename T>(const std::map<std::string, Series<T>>& all) {
+    for (const auto& entry : all) {
+      writer.WriteAll(index++, std::span<const T>(entry.second.values));
+      writer.WriteAll(index++, std::span<const int64_t>(entry.second.positions));
+    }
+  };
+  write(floats_);
+  write(ints_);
   writer.Finish();
 }
 

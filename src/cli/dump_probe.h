@@ -30,15 +30,18 @@ class DumpProbe : public model::Probe {
   void Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
               float* data) override;
   void Ints(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
-            int32_t* data, int32_t* counts) override;
+            const int64_t* limits, int32_t* data, int32_t* counts) override;
 
  private:
   template <typename T>
   struct Series {
     int64_t width = 0;
-    std::vector<T> values;
+    std::vector<T> values;  // [positions.size(), width]
+    std::vector<int64_t> positions;
   };
-  void Record(const std::string& name, int64_t width, const float* data, int64_t rows);
+  template <typename T>
+  static void Record(std::map<std::string, Series<T>>& all, const std::string& name, const int64_t* positions,
+                     int64_t rows, int64_t width, const T* data);
   std::string Name(int64_t layer, std::string_view point) const;
   const checkpoint::TensorRef* Injected(const std::string& name, DType type, int64_t width);
 
@@ -48,7 +51,6 @@ class DumpProbe : public model::Probe {
   std::map<std::string, checkpoint::TensorRef> injected_tensors_;
   std::map<std::string, Series<float>> floats_;
   std::map<std::string, Series<int32_t>> ints_;
-  std::map<std::string, std::vector<int64_t>> positions_;  // per dumped name
 };
 
 }  // namespace senko::cli

@@ -60,6 +60,7 @@ int RunGenerate(const GenerateOptions& options) {
   RefuseImageTokens(prompt, config);
 
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
+  runtime::CheckContext(config, prompt_tokens, options.max_tokens);
   AllocateForRun(run, options.run, prompt_tokens + options.max_tokens, 1,
                  std::min(options.run.max_batched_tokens, std::max<int64_t>(prompt_tokens, 1)));
 

@@ -1,6 +1,7 @@
 // The `senko` program: command-line parsing and exit codes, nothing else.
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <string>
 
@@ -180,6 +181,9 @@ int main(int argc, char** argv) {
     return senko::cli::Main(argc, argv);
   } catch (const senko::Error& e) {
     std::fprintf(stderr, "senko: %s\n", e.what());
+    return 2;
+  } catch (const std::filesystem::filesystem_error& e) {
+    std::fprintf(stderr, "senko: %s: %s\n", e.path1().c_str(), e.code().message().c_str());
     return 2;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "senko: out of memory; a smaller --max-num-batched-tokens or context needs less\n");

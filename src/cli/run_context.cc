@@ -52,7 +52,9 @@ void AllocateForRun(RunContext& context, const RunOptions& options, int64_t cont
   const int64_t needed = (context_tokens + layout.block_size - 1) / layout.block_size;
   int64_t pages = needed;
   if (options.kv_cache_memory_bytes > 0 && layout.page_bytes > 0) {
-    pages = options.kv_cache_memory_bytes / layout.page_bytes;
+    // More pages than the sequences' longest contexts need would never be used.
+    const int64_t longest = (model.config().max_positions + layout.block_size - 1) / layout.block_size;
+    pages = std::min(options.kv_cache_memory_bytes / layout.page_bytes, std::max(needed, slots * longest));
     if (pages < needed) {
       throw Error(ErrorCode::kResourceExhausted,
                   "--kv-cache-memory-bytes " + std::to_string(options.kv_cache_memory_bytes) + " holds " +

@@ -30,6 +30,10 @@ const uint8_t* Bind(const checkpoint::Checkpoint& checkpoint, const std::string&
   return reinterpret_cast<const uint8_t*>(tensor.bytes.data());
 }
 
+// A table this small stays in the page cache once it has been read; advice, two calls a row, would cost more than it
+// saves.
+constexpr int64_t kSmallTableBytes = int64_t{256} << 20;
+
 void AdviseWillNeed(const uint8_t* begin, int64_t bytes) {
   static const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t from = reinterpret_cast<uintptr_t>(begin) / page * page;
@@ -57,6 +61,7 @@ Tables::Tables(const checkpoint::Checkpoint& checkpoint, const config::ModelConf
 void Tables::WillNeed(int64_t layer, std::span<const int64_t> rows) const {
   SENKO_CHECK(layer >= 0 && layer < size());
   const ops::EngramTable& table = (*this)[layer];
+  if (table.rows * table.dim < kSmallTableBytes) return;
   for (const int64_t row : rows) {
     SENKO_CHECK(row >= 0 && row < table.rows);
     AdviseWillNeed(table.values + row * table.dim, table.dim);

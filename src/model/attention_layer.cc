@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "ops/norm/norm.h"
 
@@ -161,10 +162,12 @@ void SelectEntries(const PassContext& context, const LayerWeights& layer, const 
   ops.select(s, context.pool);
 
   if (context.probe != nullptr) {
-    context.probe->Ints(layer.plan.layer, "select", lr.rows.positions(), n, config.index_topk, ws.selected.data(),
-                        ws.selected_count.data());
+    context.probe->Ints(layer.plan.layer, "select", lr.rows.positions(), n, config.index_topk, ws.visible.data(),
+                        ws.selected.data(), ws.selected_count.data());
     if (layer.plan.candidate_source) {
-      context.probe->Ints(layer.plan.layer, "candidates", lr.rows.positions(), n, config.candidate_blocks,
+      std::vector<int64_t> blocks(ws.visible.data(), ws.visible.data() + n);
+      for (int64_t& b : blocks) b = (b + config.candidate_block_size - 1) / config.candidate_block_size;
+      context.probe->Ints(layer.plan.layer, "candidates", lr.rows.positions(), n, config.candidate_blocks, blocks.data(),
                           ws.candidates.data(), ws.candidate_count.data());
     }
   }

@@ -51,13 +51,12 @@ void InjectEngram(const PassContext& context, std::span<const SequenceInput> seq
   const ops::OpTable& ops = context.model.options().ops;
   const EngramWeights& weights = *layer.engram;
   Workspace& ws = context.workspace;
-  const int64_t slots = (config.engram.max_ngram - 1) * config.engram.num_heads;
+  const int64_t slots = context.model.hasher()->slots();
   for (int64_t r = 0; r < rows.size(); ++r) {
     context.model.hasher()->Rows(layer.plan.engram_slot, sequences[static_cast<size_t>(rows.sequences()[r])].tokens,
                                  rows.positions()[r], ws.engram_rows.data() + r * slots);
   }
   const engram::Tables& tables = *context.model.engram_tables();
-  tables.WillNeed(layer.plan.engram_slot, {ws.engram_rows.data(), static_cast<size_t>(rows.size() * slots)});
   ops.engram_gather({rows.size(), slots, ws.engram_rows.data(), tables[layer.plan.engram_slot], ws.engram_in.data()},
                     context.pool);
   const int64_t width = slots * config.engram.head_dim;
@@ -115,6 +114,7 @@ void ProduceKv(const PassContext& context, std::span<const SequenceInput> sequen
   ProbeFloats(context, layer, "pre_in", rows, config.hc_mult, ws.pre.data());
   if (layer.engram) InjectEngram(context, sequences, layer, rows);
   Collapse(context, rows.size(), ws.pre.data(), layer.attn_norm);
+  ProbeFloats(context, layer, "attn_in", rows, config.hidden_size, ws.x.data());
   RoundInput(context, rows.size());
   WriteLayerKv(context, layer, rows, staging);
 }

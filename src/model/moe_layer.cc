@@ -1,5 +1,7 @@
 #include "model/moe_layer.h"
 
+#include <vector>
+
 namespace senko::model {
 
 void RunMoe(const PassContext& context, const LayerWeights& layer, const RowSet& rows) {
@@ -24,7 +26,8 @@ void RunMoe(const PassContext& context, const LayerWeights& layer, const RowSet&
   r.weights = ws.route_weights.data();
   ops.router(r, context.pool);
   if (context.probe != nullptr) {
-    context.probe->Ints(layer.plan.layer, "route_ids", rows.positions(), r.rows, r.topk, r.ids, nullptr);
+    const std::vector<int64_t> limits(static_cast<size_t>(r.rows), r.num_experts);
+    context.probe->Ints(layer.plan.layer, "route_ids", rows.positions(), r.rows, r.topk, limits.data(), r.ids, nullptr);
     context.probe->Floats(layer.plan.layer, "route_weights", rows.positions(), r.rows, r.topk, r.weights);
   }
 

@@ -32,6 +32,23 @@ void Embed(const PassContext& context) {
   }
 }
 
+// Token ids alone say which table rows the step reads, so those of every Engram layer are asked for before the first
+// layer runs.
+void AdviseEngram(const PassContext& context, std::span<const SequenceInput> sequences) {
+  const engram::Hasher* hasher = context.model.hasher();
+  if (hasher == nullptr) return;
+  Workspace& ws = context.workspace;
+  const int64_t slots = hasher->slots();
+  for (int64_t layer = 0; layer < hasher->num_layers(); ++layer) {
+    for (int64_t r = 0; r < ws.encoder.size(); ++r) {
+      hasher->Rows(layer, sequences[static_cast<size_t>(ws.encoder.sequences()[r])].tokens, ws.encoder.positions()[r],
+                   ws.engram_rows.data() + r * slots);
+    }
+    context.model.engram_tables()->WillNeed(
+        layer, {ws.engram_rows.data(), static_cast<size_t>(ws.encoder.size() * slots)});
+  }
+}
+
 // Moves the kept rows to the front of the per-row state that crosses the seam.
 void Compact(const PassContext& context) {
   const config::ModelConfig& config = context.model.config();
@@ -54,6 +71,7 @@ void EncoderPass(const PassContext& context, std::span<const SequenceInput> sequ
   Workspace& ws = context.workspace;
   ws.encoder.BuildEncoder(sequences, config.window, config.image_token_id);
   ws.encoder.BuildRope(model.inv_freq(false), model.inv_freq(true));
+  AdviseEngram(context, sequences);
   Embed(context);
   const int64_t seam = config.last_kv_source();
   if (seam < 0) return;

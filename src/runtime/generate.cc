@@ -16,17 +16,21 @@ double Seconds(std::chrono::steady_clock::time_point since) {
 
 }  // namespace
 
+void CheckContext(const config::ModelConfig& config, int64_t prompt_tokens, int64_t max_tokens) {
+  if (prompt_tokens == 0) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: there is nothing to continue");
+  if (prompt_tokens > config.max_positions || max_tokens > config.max_positions - prompt_tokens) {
+    throw Error(ErrorCode::kInvalidArgument, std::to_string(prompt_tokens) + " prompt tokens and --max-tokens " +
+                                                 std::to_string(max_tokens) + " exceed the model's context of " +
+                                                 std::to_string(config.max_positions));
+  }
+}
+
 GenerateResult Generate(CpuExecutor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
                         const GenerateParams& params, const std::function<bool(int32_t)>& on_token,
                         const ProgressSink& progress) {
-  if (prompt.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: there is nothing to continue");
   const config::ModelConfig& config = executor.model().config();
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
-  if (prompt_tokens + params.max_tokens > config.max_positions) {
-    throw Error(ErrorCode::kInvalidArgument, std::to_string(prompt_tokens) + " prompt tokens and --max-tokens " +
-                                                 std::to_string(params.max_tokens) + " exceed the model's context of " +
-                                                 std::to_string(config.max_positions));
-  }
+  CheckContext(config, prompt_tokens, params.max_tokens);
   Session session(executor, slots, prompt_tokens, params.decoder_replay);
   Buffer<float> logits(static_cast<size_t>(config.vocab_size));
   GenerateResult result;

@@ -31,7 +31,10 @@ struct GenerateResult {
   double decode_seconds = 0;  // of all tokens after the first
 };
 
-// on_token(id) returns false to stop early (a stop string was found). Errors: kInvalidArgument for an empty prompt or
+// Errors: kInvalidArgument when the prompt is empty, or it and max_tokens exceed the model's context.
+void CheckContext(const config::ModelConfig& config, int64_t prompt_tokens, int64_t max_tokens);
+
+// on_token(id) returns false to stop early (a stop string was found). Errors: as CheckContext; kInvalidArgument for
 // ids outside the vocabulary, kResourceExhausted when KV pages run out, kNumerical when a logit is not finite.
 GenerateResult Generate(CpuExecutor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
                         const GenerateParams& params, const std::function<bool(int32_t)>& on_token,

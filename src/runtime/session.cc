@@ -93,7 +93,7 @@ int64_t Session::Feed(std::span<const int32_t> tokens) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   try {
     GrowPages();
-  } catch (const Error&) {
+  } catch (...) {
     tokens_.resize(static_cast<size_t>(begin));
     throw;
   }
