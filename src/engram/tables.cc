@@ -61,9 +61,10 @@ Tables::Tables(const checkpoint::Checkpoint& checkpoint, const config::ModelConf
 void Tables::WillNeed(int64_t layer, std::span<const int64_t> rows) const {
   SENKO_CHECK(layer >= 0 && layer < size());
   const ops::EngramTable& table = (*this)[layer];
-  if (table.rows * table.dim < kSmallTableBytes) return;
+  const bool small = table.rows * table.dim < kSmallTableBytes;
   for (const int64_t row : rows) {
     SENKO_CHECK(row >= 0 && row < table.rows);
+    if (small) continue;
     AdviseWillNeed(table.values + row * table.dim, table.dim);
     AdviseWillNeed(table.scales + row * (table.dim / 32), table.dim / 32);
   }
