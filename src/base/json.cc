@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -8,51 +9,88 @@
 namespace senko {
 namespace {
 
-// A SAX pass that checks depth and duplicate keys before a DOM is built.
-class Guard : public nlohmann::json_sax<Json> {
+// Checks and builds in one pass. The library's own builder looks every key up among those before it, which
+// takes time in the square of an object's keys; here a key is known to be new, so members are appended.
+class Builder : public nlohmann::json_sax<Json> {
  public:
-  Guard(std::string_view source, int max_depth) : source_(source), max_depth_(max_depth) {}
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return Enter(); }
+  Builder(std::string_view source, const JsonLimits& limits) : source_(source), limits_(limits) {}
+
+  Json Take() { return std::move(root_); }
+
+  bool null() override { return Put(nullptr); }
+  bool boolean(bool value) override { return Put(value); }
+  bool number_integer(number_integer_t value) override { return Put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Put(value); }
+  bool string(string_t& value) override { return Put(std::move(value)); }
+  bool binary(binary_t& value) override { return Put(std::move(value)); }
+  bool start_object(std::size_t) override { return Enter(Json::object()); }
   bool end_object() override { return Leave(); }
-  bool start_array(std::size_t) override { return Enter(); }
+  bool start_array(std::size_t) override { return Enter(Json::array()); }
   bool end_array() override { return Leave(); }
   bool key(string_t& key) override {
-    if (!keys_.back().insert(key).second) {
-      throw Error(ErrorCode::kCorrupt, std::string(source_) + ": duplicate key \"" + key.substr(0, 200) + "\"");
+    Level& level = levels_.back();
+    if (level.keys.contains(key)) Fail(ErrorCode::kCorrupt, "duplicate key \"" + key.substr(0, 200) + "\"");
+    if (level.keys.size() >= limits_.max_keys) {
+      Fail(ErrorCode::kResourceExhausted,
+           "an object with more than " + std::to_string(limits_.max_keys) + " keys, the limit; use fewer");
     }
+    level.keys.insert(key);
+    level.value->get_ref<Json::object_t&>().emplace_back(std::move(key), nullptr);
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     std::string what = error.what();
     if (what.size() > 300) what = what.substr(0, 300) + "...";
-    throw Error(ErrorCode::kCorrupt,
-                std::string(source_) + ": invalid JSON at byte " + std::to_string(position) + ": " + what);
+    Fail(ErrorCode::kCorrupt, "invalid JSON at byte " + std::to_string(position) + ": " + what);
   }
 
  private:
-  bool Enter() {
-    if (static_cast<int>(keys_.size()) >= max_depth_) {
-      throw Error(ErrorCode::kCorrupt,
-                  std::string(source_) + ": JSON nested deeper than " + std::to_string(max_depth_));
+  // An open array or object. Its address is stable: nothing is appended to a parent while a child is open.
+  struct Level {
+    Json* value;
+    std::set<std::string> keys;
+  };
+
+  [[noreturn]] void Fail(ErrorCode code, const std::string& what) const {
+    throw Error(code, std::string(source_) + ": " + what);
+  }
+
+  Json* Place(Json value) {
+    if (levels_.empty()) {
+      root_ = std::move(value);
+      return &root_;
     }
-    keys_.emplace_back();
+    Json& parent = *levels_.back().value;
+    if (parent.is_array()) {
+      parent.get_ref<Json::array_t&>().push_back(std::move(value));
+      return &parent.back();
+    }
+    Json& member = parent.get_ref<Json::object_t&>().back().second;  // of the key just seen
+    member = std::move(value);
+    return &member;
+  }
+  bool Put(Json value) {
+    Place(std::move(value));
+    return true;
+  }
+  bool Enter(Json empty) {
+    if (static_cast<int>(levels_.size()) >= limits_.max_depth) {
+      Fail(ErrorCode::kCorrupt, "JSON nested deeper than " + std::to_string(limits_.max_depth));
+    }
+    levels_.push_back({Place(std::move(empty)), {}});
     return true;
   }
   bool Leave() {
-    keys_.pop_back();
+    levels_.pop_back();
     return true;
   }
 
   std::string_view source_;
-  int max_depth_;
-  std::vector<std::set<std::string>> keys_;
+  const JsonLimits& limits_;
+  Json root_;
+  std::vector<Level> levels_;
 };
 
 }  // namespace
@@ -63,9 +101,9 @@ Json ParseJson(std::string_view text, std::string_view source, const JsonLimits&
                                                    " bytes of JSON, the limit is " +
                                                    std::to_string(limits.max_bytes));
   }
-  Guard guard(source, limits.max_depth);
-  Json::sax_parse(text.begin(), text.end(), &guard);
-  return Json::parse(text.begin(), text.end());
+  Builder builder(source, limits);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.Take();
 }
 
 std::string DumpJson(const Json& value, int indent) {

@@ -1,4 +1,4 @@
-// JSON from strangers: bounded depth, duplicate keys refused, every message names the source and the place.
+// JSON from strangers: bounded depth and keys, duplicate keys refused, every message names the source and the place.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,14 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   size_t max_bytes = size_t{64} << 20;
   int max_depth = 64;
+  // Of one object. Json finds a key by looking at every one before it, so this bounds what a look-up costs.
+  size_t max_keys = 4096;
 };
 
 // Parses all of `text`. `source` names the file or request in messages ("config.json").
 // Errors: kCorrupt with the byte offset for bad syntax, bad UTF-8, depth, duplicate keys, trailing bytes;
-// kResourceExhausted when longer than max_bytes.
+// kResourceExhausted when longer than max_bytes, or for an object of more than max_keys keys. Takes time in
+// proportion to the text, whatever is in it.
 Json ParseJson(std::string_view text, std::string_view source, const JsonLimits& limits = {});
 
 // Serialises without ever throwing on bad UTF-8 (invalid bytes become U+FFFD). indent < 0 is one line.

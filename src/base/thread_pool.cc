@@ -5,26 +5,22 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <sched.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #include "base/check.h"
+#include "base/error.h"
+#include "base/thread_count.h"
 
 namespace senko {
 namespace {
-
-int AllowedCpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -39,6 +35,16 @@ constexpr int kSpins = 4000;
 
 struct ThreadPool::State {
   std::vector<std::thread> workers;
+
+  // Also runs when a later worker cannot be started: the earlier ones must be joined.
+  ~State() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stop.store(true, std::memory_order_release);
+    }
+    wake.notify_all();
+    for (auto& worker : workers) worker.join();
+  }
 
   // One loop at a time. Written by the caller before `generation` is bumped.
   const std::function<void(int64_t, int64_t, int)>* body = nullptr;
@@ -90,18 +96,20 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
-  if (threads <= 0) threads = AllowedCpus();
-  for (int t = 1; t < threads; ++t) state_->workers.emplace_back([state = state_.get(), t] { state->Work(t); });
+  if (threads <= 0) threads = UsableCpus();
+  state_->workers.reserve(static_cast<size_t>(threads - 1));
+  for (int t = 1; t < threads; ++t) {
+    try {
+      state_->workers.emplace_back([state = state_.get(), t] { state->Work(t); });
+    } catch (const std::system_error& error) {
+      throw Error(ErrorCode::kResourceExhausted,
+                  "a pool of " + std::to_string(threads) + " threads: thread " + std::to_string(t + 1) +
+                      " cannot be started (" + error.what() + "); ask for fewer threads or raise the process limit");
+    }
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->stop.store(true, std::memory_order_release);
-  }
-  state_->wake.notify_all();
-  for (auto& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::size() const { return static_cast<int>(state_->workers.size()) + 1; }
 

@@ -11,7 +11,7 @@ namespace senko {
 // the range is cut: every operator here partitions outputs, never a reduction.
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the calling thread. 0 takes the number of CPUs this process may run on.
+  // `threads` >= 1 counts the caller's; 0 takes UsableCpus(). kResourceExhausted: the system starts no more.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
