@@ -16,7 +16,7 @@ constexpr size_t kMaxConfigBytes = size_t{256} << 10;
 // leave int64: the largest, experts x 3 x inner x hidden, stays below 2^56.
 constexpr int64_t kMaxLayers = 512;
 constexpr int64_t kMaxDim = 1 << 16;
-constexpr int64_t kMaxVocab = 1 << 24;
+constexpr int64_t kMaxPositions = 1 << 24;  // float32 holds every position exactly
 
 void ReadFixedChoices(ConfigValues* v) {
   v->Require("top.model_type", {"deepseek_v41", "deepseek_v4.1", "deepseek_v41_text"});
@@ -42,7 +42,7 @@ void ReadFixedChoices(ConfigValues* v) {
 }
 
 void ReadAttention(ConfigValues* v, ModelConfig* c) {
-  c->vocab_size = v->Int("text.vocab_size", 1, kMaxVocab);
+  c->vocab_size = v->Int("text.vocab_size", 1, kMaxVocabSize);
   c->hidden_size = v->Int("text.hidden_size", 32, kMaxDim);
   c->num_layers = v->Int("text.num_hidden_layers", 1, kMaxLayers);
   c->num_heads = v->Int("text.num_attention_heads", 1, 1024);
@@ -52,10 +52,10 @@ void ReadAttention(ConfigValues* v, ModelConfig* c) {
   c->o_lora_rank = v->Int("text.o_lora_rank", 32, kMaxDim);
   c->o_groups = v->Int("text.o_groups", 1, 1024);
   c->rms_norm_eps = v->Real("text.rms_norm_eps", 1e-30, 1e-2);
-  c->rope_theta = v->Real("text.rope_theta", 1.0, 1e12);
+  c->rope_theta = v->Real("text.rope_theta", kMinRopeTheta, 1e12);
   c->window = v->Int("text.sliding_window", 1, 1 << 16);
   if (v->Has("rope.original_max_position_embeddings") || v->Has("rope.factor")) {
-    c->yarn.original_max_positions = v->Int("rope.original_max_position_embeddings", 0, kMaxVocab);
+    c->yarn.original_max_positions = v->Int("rope.original_max_position_embeddings", 0, kMaxPositions);
     c->yarn.factor = v->Real("rope.factor", 1.0, 1e6);
     c->yarn.beta_fast = v->RealOr("rope.beta_fast", 32.0, 1e-3, 1e6);
     c->yarn.beta_slow = v->RealOr("rope.beta_slow", 1.0, 1e-3, 1e6);
@@ -63,9 +63,9 @@ void ReadAttention(ConfigValues* v, ModelConfig* c) {
   // The inference spelling states no limit: what YaRN stretches the trained length to is the model's.
   const int64_t stretched =
       static_cast<int64_t>(static_cast<double>(c->yarn.original_max_positions) * c->yarn.factor);
-  const bool derivable = stretched > 0 && stretched <= kMaxVocab;
-  c->max_positions = derivable ? v->IntOr("text.max_position_embeddings", stretched, 1, kMaxVocab)
-                               : v->Int("text.max_position_embeddings", 1, kMaxVocab);
+  const bool derivable = stretched > 0 && stretched <= kMaxPositions;
+  c->max_positions = derivable ? v->IntOr("text.max_position_embeddings", stretched, 1, kMaxPositions)
+                               : v->Int("text.max_position_embeddings", 1, kMaxPositions);
 }
 
 void ReadSources(ConfigValues* v, ModelConfig* c, int64_t num_stages) {
@@ -86,7 +86,7 @@ void ReadSources(ConfigValues* v, ModelConfig* c, int64_t num_stages) {
   c->kv_sources = v->Ints("text.kv_source_layer_ids", 0, kMaxLayers, static_cast<size_t>(kMaxLayers));
   c->index_sources = v->Ints("text.index_source_layer_ids", 0, kMaxLayers, static_cast<size_t>(kMaxLayers));
   if (c->kv_sources.empty() && c->index_sources.empty()) return;
-  c->compress_rope_theta = v->Real("text.compress_rope_theta", 1.0, 1e12);
+  c->compress_rope_theta = v->Real("text.compress_rope_theta", kMinRopeTheta, 1e12);
   c->index_heads = v->Int("text.index_n_heads", 1, 1024);
   c->index_dim = v->Int("text.index_head_dim", 32, 4096);
   c->index_topk = v->Int("text.index_topk", 1, 1 << 20);
@@ -97,12 +97,12 @@ void ReadSources(ConfigValues* v, ModelConfig* c, int64_t num_stages) {
 }
 
 void ReadExperts(ConfigValues* v, ModelConfig* c) {
-  c->hc_mult = v->Int("text.hc_mult", 1, 16);
+  c->hc_mult = v->Int("text.hc_mult", 1, kMaxStreams);
   c->hc_iters = v->Int("text.hc_sinkhorn_iters", 1, 1000);
   c->hc_eps = v->Real("text.hc_eps", 1e-30, 1e-2);
   c->num_experts = v->Int("text.n_routed_experts", 1, 4096);
   c->num_shared_experts = v->Int("text.n_shared_experts", 1, 16);
-  c->experts_per_token = v->Int("text.num_experts_per_tok", 1, 256);
+  c->experts_per_token = v->Int("text.num_experts_per_tok", 1, kMaxExpertsPerToken);
   c->moe_intermediate_size = v->Int("text.moe_intermediate_size", 32, kMaxDim);
   c->routed_scaling_factor = v->Real("text.routed_scaling_factor", 1e-6, 1e6);
   c->norm_topk_prob = v->BoolOr("text.norm_topk_prob", true);
@@ -118,19 +118,19 @@ void ReadEngram(ConfigValues* v, EngramConfig* e) {
   e->vocab_size = v->Int("text.engram_vocab_size", 2, int64_t{1} << 31);
   e->num_heads = v->Int("text.engram_n_heads", 1, 64);
   e->head_dim = v->Int("text.engram_head_dim", 32, 4096);
-  e->pad_token_id = v->Int("text.engram_pad_token_id", 0, kMaxVocab);
-  e->compressed_vocab_size = v->Int("text.engram_compressed_vocab_size", 1, kMaxVocab);
+  e->pad_token_id = v->Int("text.engram_pad_token_id", 0, kMaxVocabSize);
+  e->compressed_vocab_size = v->Int("text.engram_compressed_vocab_size", 1, kMaxVocabSize);
 }
 
 void ReadDspark(ConfigValues* v, DsparkConfig* d) {
   d->num_stages = v->IntOr("text.num_nextn_predict_layers", 0, 0, 16);
   if (d->num_stages == 0) return;
   d->block_size = v->Int("text.dspark_block_size", 1, 64);
-  d->noise_token_id = v->Int("text.dspark_noise_token_id", 0, kMaxVocab);
+  d->noise_token_id = v->Int("text.dspark_noise_token_id", 0, kMaxVocabSize);
   d->target_layers = v->Ints("text.dspark_target_layer_ids", 0, kMaxLayers, 64);
   d->markov_rank = v->Int("text.dspark_markov_rank", 1, kMaxDim);
   d->num_experts = v->Int("text.dspark_n_routed_experts", 1, 4096);
-  d->experts_per_token = v->Int("text.dspark_num_experts_per_tok", 1, 256);
+  d->experts_per_token = v->Int("text.dspark_num_experts_per_tok", 1, kMaxExpertsPerToken);
 }
 
 void ReadVision(ConfigValues* v, VisionConfig* w) {
@@ -154,10 +154,10 @@ ModelConfig ParseModelConfig(std::string_view json, std::string_view source) {
   ModelConfig config;
   if (values.violations().empty() || root.is_object()) {
     ReadFixedChoices(&values);
-    config.bos_token_id = values.IntOr("top.bos_token_id", 0, 0, kMaxVocab);
-    config.eos_token_id = values.IntOr("top.eos_token_id", 1, 0, kMaxVocab);
-    config.pad_token_id = values.IntOr("top.pad_token_id", 2, 0, kMaxVocab);
-    config.image_token_id = values.IntOr("top.image_token_id", -1, -1, kMaxVocab);
+    config.bos_token_id = values.IntOr("top.bos_token_id", 0, 0, kMaxVocabSize);
+    config.eos_token_id = values.IntOr("top.eos_token_id", 1, 0, kMaxVocabSize);
+    config.pad_token_id = values.IntOr("top.pad_token_id", 2, 0, kMaxVocabSize);
+    config.image_token_id = values.IntOr("top.image_token_id", -1, -1, kMaxVocabSize);
     ReadDspark(&values, &config.dspark);
     ReadAttention(&values, &config);
     ReadSources(&values, &config, config.dspark.num_stages);

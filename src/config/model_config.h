@@ -9,6 +9,13 @@
 
 namespace senko::config {
 
+// What the operators compute. A configuration beyond one of these is refused when it is read, so that no operator
+// meets it; the operators' own limits are held against them by a test of the ops room.
+inline constexpr int64_t kMaxVocabSize = int64_t{1} << 19;  // sample: 2^44 per token must sum below 2^63
+inline constexpr int64_t kMaxStreams = 8;                   // mhc: hc_mult
+inline constexpr int64_t kMaxExpertsPerToken = 64;          // router, also of a draft stage
+inline constexpr double kMinRopeTheta = 2.0;                // norm: RopeInvFreq takes a base above 1
+
 // YaRN scaling of the compressed layers' rotary frequencies (model.md 3.3). Off when original_max_positions is 0.
 struct Yarn {
   double factor = 1.0;

@@ -241,6 +241,32 @@ TEST(ModelConfig, EachRuleNamesItsField) {
   }
 }
 
+// What the operators take is accepted, one past it is refused by name.
+TEST(ModelConfig, OperatorLimitsAreInclusive) {
+  struct Limit {
+    const char* key;
+    Json most, past;
+  };
+  const Limit limits[] = {
+      {"hc_mult", 8, 9},
+      {"num_experts_per_tok", 64, 65},
+      {"dspark_num_experts_per_tok", 64, 65},
+      {"vocab_size", 524288, 524289},
+      {"rope_theta", 2, 1.99},
+      {"compress_rope_theta", 2, 1.99},
+  };
+  for (const Limit& limit : limits) {
+    Json json = Tiny();
+    json["text_config"]["n_routed_experts"] = 128;
+    json["text_config"]["dspark_n_routed_experts"] = 128;
+    json["text_config"][limit.key] = limit.most;
+    EXPECT_EQ(Refusal(json), "accepted") << limit.key;
+    json["text_config"][limit.key] = limit.past;
+    EXPECT_THAT(Refusal(json),
+                AllOf(HasSubstr(std::string("text_config.") + limit.key + " = "), HasSubstr("from ")));
+  }
+}
+
 TEST(ModelConfig, HostileFilesAreRefusedNotCrashed) {
   EXPECT_THAT(Refusal(Json(7)), HasSubstr("must hold a JSON object"));
   EXPECT_THAT(Refusal(Json::object()), HasSubstr("vocab_size: missing"));

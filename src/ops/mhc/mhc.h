@@ -8,10 +8,12 @@
 
 namespace senko::ops {
 
+inline constexpr int64_t kMaxStreams = 8;
+
 // Coefficients of one site. The projection is summed as `linear` sums float32 weights.
 struct MhcMixParams {
   int64_t rows = 0;
-  int64_t streams = 0;           // hc, 1 .. 8
+  int64_t streams = 0;           // hc, 1 .. kMaxStreams
   int64_t hidden = 0;            // D
   const float* x = nullptr;      // [rows, streams, hidden]
   WeightView fn;                 // F32 [(2 + hc) * hc, hc * D], stream-major columns

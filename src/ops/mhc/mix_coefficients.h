@@ -7,8 +7,6 @@
 
 namespace senko::ops {
 
-inline constexpr int64_t kMaxStreams = 8;
-
 // Row `row` of p from its projections p.mixes and its sum of squares over all streams. float32.
 void MixCoefficients(const MhcMixParams& p, int64_t row, float sum_of_squares);
 

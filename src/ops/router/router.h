@@ -9,10 +9,12 @@
 
 namespace senko::ops {
 
+inline constexpr int64_t kMaxTopk = 64;
+
 struct RouterParams {
   int64_t rows = 0;
   int64_t num_experts = 0;
-  int64_t topk = 0;                   // 1 .. 64
+  int64_t topk = 0;                   // 1 .. kMaxTopk
   const float* x = nullptr;           // [rows, hidden]
   WeightView gate;                    // bf16 [num_experts, hidden]
   const float* bias = nullptr;        // [num_experts], text rows

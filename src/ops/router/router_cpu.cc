@@ -67,8 +67,6 @@ HWY_EXPORT(ScoreRow);
 
 namespace {
 
-constexpr int64_t kMaxTopk = 64;
-
 // The topk best of scores + bias, best first.
 void ChooseExperts(const float* scores, const float* bias, int64_t num_experts, int64_t topk, int32_t* ids) {
   uint64_t best[kMaxTopk] = {};  // ranks, descending

@@ -14,9 +14,8 @@
 
 namespace senko::ops {
 
-inline constexpr int kWeightBits = 44;                  // the most likely token weighs 2^44
-inline constexpr int64_t kMaxVocab = int64_t{1} << 19;  // so that a sum stays below 2^63
-inline constexpr double kLightest = -32.0;              // exponents below it weigh 0: 2^44 * e^-32 < 1/4
+inline constexpr int kWeightBits = 44;      // the most likely token weighs 2^44
+inline constexpr double kLightest = -32.0;  // exponents below it weigh 0: 2^44 * e^-32 < 1/4
 
 inline bool IsGreedy(float temperature) { return !(temperature >= kGreedyTemperature); }
 

@@ -6,6 +6,7 @@
 namespace senko::ops {
 
 inline constexpr float kGreedyTemperature = 1e-5f;
+inline constexpr int64_t kMaxVocab = int64_t{1} << 19;  // so that a sum of weights stays below 2^63
 
 struct SampleParams {
   int64_t vocab = 0;
@@ -20,7 +21,7 @@ struct SampleParams {
 };
 
 // min_p applies first, then top_k, then top_p to the mass that is left. The arithmetic is
-// sample/draw_scheme.h's, in integers, so every backend draws the same id. vocab is 1 .. 2^19. Returns the
+// sample/draw_scheme.h's, in integers, so every backend draws the same id. vocab is 1 .. kMaxVocab. Returns the
 // token id, or -1 when a logit is NaN or infinite (that request fails, nobody else).
 int64_t SampleReference(const SampleParams& p);
 int64_t SampleCpu(const SampleParams& p);
