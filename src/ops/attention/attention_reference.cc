@@ -8,7 +8,7 @@
 #include "numerics/quantise.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/key_rows.h"
-#include "ops/norm/norm.h"
+#include "ops/norm/rope_reference.h"
 
 namespace senko::ops {
 namespace {
@@ -69,9 +69,9 @@ void AttentionReference(const AttentionParams& p, ThreadPool&) {
     for (int64_t h = 0; h < p.heads; ++h) {
       const int64_t at = (row * p.heads + h) * p.dim;
       std::copy_n(p.q + at, p.dim, q.data());
-      RopeRotate(q.data() + tail, table, p.rope_dim / 2, /*inverse=*/false, p.round_bf16);
+      RopeRotateReference(q.data() + tail, table, p.rope_dim / 2, /*inverse=*/false, p.round_bf16);
       AttendHead(p, q.data(), keys.data(), rows.num_window + rows.num_selected, p.sink[h], p.out + at);
-      RopeRotate(p.out + at + tail, table, p.rope_dim / 2, /*inverse=*/true, p.round_bf16);
+      RopeRotateReference(p.out + at + tail, table, p.rope_dim / 2, /*inverse=*/true, p.round_bf16);
     }
   }
 }

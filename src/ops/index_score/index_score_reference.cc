@@ -6,7 +6,7 @@
 #include "numerics/bf16.h"
 #include "numerics/quantise.h"
 #include "ops/index_score/index_score.h"
-#include "ops/norm/norm.h"
+#include "ops/norm/rope_reference.h"
 
 namespace senko::ops {
 namespace {
@@ -56,8 +56,8 @@ void IndexQueryReference(const IndexQueryParams& p, ThreadPool&) {
       const float q = p.q[i * p.dim + d];
       head[static_cast<size_t>(d)] = p.round_bf16 ? numerics::RoundToBf16(q) : q;
     }
-    RopeRotate(head.data() + (p.dim - p.rope_dim), p.rope + row * p.rope_dim, p.rope_dim / 2,
-               /*inverse=*/false, p.round_bf16);
+    RopeRotateReference(head.data() + (p.dim - p.rope_dim), p.rope + row * p.rope_dim, p.rope_dim / 2,
+                        /*inverse=*/false, p.round_bf16);
     for (int64_t b = 0; b < p.dim / kFp4Block; ++b) {
       numerics::QuantiseFp4(head.data() + b * kFp4Block, p.values + (i * p.dim + b * kFp4Block) / 2,
                             p.scales + i * (p.dim / kFp4Block) + b);

@@ -7,15 +7,16 @@
 #include "numerics/quantise.h"
 #include "ops/kv_write/kv_write.h"
 #include "ops/kv_write/pending_pair.h"
-#include "ops/norm/norm.h"
 #include "ops/norm/rms_row.h"
+#include "ops/norm/rope_reference.h"
 
 namespace senko::ops {
 namespace {
 
 // Rotates the last rope_dim of x[dim] by the table's row `index`.
 void RotateTail(float* x, int64_t dim, int64_t rope_dim, const float* rope, int64_t index, bool round_bf16) {
-  RopeRotate(x + dim - rope_dim, rope + index * rope_dim, rope_dim / 2, /*inverse=*/false, round_bf16);
+  RopeRotateReference(x + dim - rope_dim, rope + index * rope_dim, rope_dim / 2, /*inverse=*/false,
+                      round_bf16);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "numerics/packed_rows.h"
 #include "numerics/quantise.h"
 #include "ops/norm/norm.h"
+#include "ops/norm/rope_reference.h"
 
 namespace senko::ops {
 namespace {
@@ -84,12 +85,12 @@ struct Rig {
             1e-20f, rope.data(),    round, sequences.data(), view};
   }
 
-  // RMSNorm (or a copy) and RoPE as the fast path does them; the quantisers are the caller's.
+  // RMSNorm (or a copy) in the fast path's order and RoPE; the quantisers are the caller's.
   std::vector<float> Rotated(int64_t row, bool norm, bool round) {
     std::vector<float> y(x.begin() + row * dim, x.begin() + (row + 1) * dim);
     ThreadPool pool(1);
     if (norm) RmsNormCpu({1, dim, y.data(), weight.data(), 1e-20f, y.data(), round}, pool);
-    RopeRotate(y.data() + dim - rope_dim, rope.data() + row * rope_dim, rope_dim / 2, false, round);
+    RopeRotateReference(y.data() + dim - rope_dim, rope.data() + row * rope_dim, rope_dim / 2, false, round);
     return y;
   }
 };

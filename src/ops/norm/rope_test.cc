@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -11,6 +12,7 @@
 #include "numerics/bits.h"
 #include "ops/each_target.h"
 #include "ops/norm/norm.h"
+#include "ops/norm/rope_reference.h"
 
 namespace senko::ops {
 namespace {
@@ -117,6 +119,30 @@ TEST(RopeRotate, IsTheUnfusedComplexProduct) {
           for (size_t i = 2 * pairs; i < 80; ++i) ASSERT_EQ(y[i], x[i]);
         });
       }
+    }
+  }
+}
+
+// Against complex products in float64. Per component two products, together at most |x| |turn|, and a sum are
+// rounded to 2^-24 each: 2 sqrt(2) 2^-24 of |x| |turn| in all; bf16 adds 2^-8.
+TEST(RopeRotate, ReferenceIsTheComplexProduct) {
+  std::mt19937 random(std::random_device{}());
+  std::normal_distribution<float> normal;
+  for (const bool inverse : {false, true}) {
+    for (const bool round : {false, true}) {
+      std::vector<float> x(64), table(64);
+      for (float& value : x) value = normal(random);
+      for (float& value : table) value = normal(random);
+      std::vector<float> y = x;
+      RopeRotateReference(y.data(), table.data(), 31, inverse, round);
+      for (size_t n = 0; n < 31; ++n) {
+        const std::complex<double> turn(table[2 * n], inverse ? -table[2 * n + 1] : table[2 * n + 1]);
+        const std::complex<double> want = std::complex<double>(x[2 * n], x[2 * n + 1]) * turn;
+        const double size = std::abs(want) + 1e-30, bound = ((round ? 0x1p-8 : 0) + 0x1p-22) * size;
+        EXPECT_LE(std::abs(std::complex<double>(y[2 * n], y[2 * n + 1]) - want), bound) << n;
+      }
+      EXPECT_EQ(y[62], x[62]);
+      EXPECT_EQ(y[63], x[63]);
     }
   }
 }
