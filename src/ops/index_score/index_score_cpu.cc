@@ -102,22 +102,28 @@ void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt en
   }
 }
 
+// A head of the calling thread's; it grows to the largest once.
+float* ThreadHead(int64_t dim) {
+  thread_local Buffer<float> head;
+  if (static_cast<int64_t>(head.size()) < dim) head = Buffer<float>(static_cast<size_t>(dim));
+  return head.data();
+}
+
 }  // namespace
 
 void IndexQueryCpu(const IndexQueryParams& p, ThreadPool& pool) {
   SENKO_CHECK(p.dim % kScoreBlock == 0 && p.rope_dim <= p.dim && p.rope_dim % 2 == 0);
   pool.ParallelFor(p.rows * p.heads, 32, [&](int64_t begin, int64_t end, int) {
-    Buffer<float> head(static_cast<size_t>(p.dim));
+    float* const head = ThreadHead(p.dim);
     for (int64_t i = begin; i < end; ++i) {
       if (p.round_bf16) {
-        numerics::RoundBf16Row(p.q + i * p.dim, p.dim, head.data());
+        numerics::RoundBf16Row(p.q + i * p.dim, p.dim, head);
       } else {
-        std::copy(p.q + i * p.dim, p.q + (i + 1) * p.dim, head.data());
+        std::copy(p.q + i * p.dim, p.q + (i + 1) * p.dim, head);
       }
-      RopeRotate(head.data() + (p.dim - p.rope_dim), p.rope + i / p.heads * p.rope_dim, p.rope_dim / 2,
+      RopeRotate(head + (p.dim - p.rope_dim), p.rope + i / p.heads * p.rope_dim, p.rope_dim / 2,
                  /*inverse=*/false, p.round_bf16);
-      numerics::QuantiseFp4Row(head.data(), p.dim, p.values + i * p.dim / 2,
-                               p.scales + i * (p.dim / kScoreBlock));
+      numerics::QuantiseFp4Row(head, p.dim, p.values + i * p.dim / 2, p.scales + i * (p.dim / kScoreBlock));
     }
   });
 }

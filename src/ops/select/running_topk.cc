@@ -19,8 +19,13 @@ float KeyScore(uint32_t key) {
 
 }  // namespace
 
-RunningTopK::RunningTopK(int64_t k) : k_(k), capacity_(static_cast<size_t>(k + std::max(k, kMinSlack))) {
+void RunningTopK::Reset(int64_t k) {
+  k_ = k;
+  capacity_ = k == 0 ? 0 : static_cast<size_t>(k + std::max(k, kMinSlack));
+  kept_.clear();
   kept_.reserve(capacity_);
+  threshold_ = 0;
+  has_threshold_score_ = false;
 }
 
 void RunningTopK::Push(uint64_t rank) {

@@ -11,7 +11,10 @@ namespace senko::ops {
 // nor on how the stream was cut. Thread-compatible.
 class RunningTopK {
  public:
-  explicit RunningTopK(int64_t k);
+  explicit RunningTopK(int64_t k = 0) { Reset(k); }
+
+  // Starts over, for the k best. Memory is kept: only a larger k than any before allocates.
+  void Reset(int64_t k);
 
   // Pairs (scores[i], first + i).
   void Offer(const float* scores, int64_t count, int64_t first);
@@ -29,9 +32,9 @@ class RunningTopK {
   void Push(uint64_t rank);
   void Shrink();  // keeps the k best and raises the threshold
 
-  int64_t k_;
+  int64_t k_ = 0;
   std::vector<uint64_t> kept_;  // never longer than capacity_
-  size_t capacity_;
+  size_t capacity_ = 0;
   uint64_t threshold_ = 0;     // ranks at or below it are not among the k best; 0: fewer than k seen
   float threshold_score_ = 0;  // its score, when threshold_ belongs to a number
   bool has_threshold_score_ = false;

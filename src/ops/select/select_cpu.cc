@@ -2,11 +2,14 @@
 // cut into pieces when there are fewer rows than threads; the pieces' survivors are merged. How it is cut
 // never shows.
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
 #include "ops/select/order_key.h"
+#include "ops/select/rank_sets.h"
 #include "ops/select/running_topk.h"
 #include "ops/select/select.h"
 
@@ -16,13 +19,26 @@ namespace {
 constexpr int64_t kTileScores = 2048;      // scores made at a time
 constexpr int64_t kMinPieceScores = 4096;  // below this a piece is not worth a thread
 
+int64_t RankedBlocks(const SelectParams& p) {
+  return p.candidates_out != nullptr ? p.candidate_blocks - 1 : 0;
+}
+
 // Survivors of one piece.
 struct Found {
   RunningTopK entries;
   RunningTopK blocks;  // candidate blocks other than the newest
-  explicit Found(const SelectParams& p)
-      : entries(p.topk), blocks(p.candidates_out != nullptr ? p.candidate_blocks - 1 : 0) {}
+
+  void Reset(const SelectParams& p) {
+    entries.Reset(p.topk);
+    blocks.Reset(RankedBlocks(p));
+  }
 };
+
+// Reused from row to row and from call to call, so that nothing is allocated after the first.
+Found& ThreadFound() {
+  thread_local Found found;
+  return found;
+}
 
 int64_t NumBlocks(const SelectParams& p, int64_t visible) {
   return (visible + p.candidate_block_size - 1) / p.candidate_block_size;
@@ -153,10 +169,11 @@ int32_t WriteIndices(std::span<const uint64_t> ranks, int32_t* out) {
   return static_cast<int32_t>(ranks.size());
 }
 
-void WriteSelected(const SelectParams& p, int64_t row, Found* found) {
+// `entries` counts only where some must be left out.
+void WriteSelected(const SelectParams& p, int64_t row, std::span<const uint64_t> entries) {
   int32_t* out = p.selected + row * p.selected_stride;
-  if (found != nullptr && Eligible(p, row) > p.topk) {
-    p.selected_count[row] = WriteIndices(found->entries.Best(), out);
+  if (Eligible(p, row) > p.topk) {
+    p.selected_count[row] = WriteIndices(entries, out);
     return;
   }
   int32_t count = 0;
@@ -173,11 +190,11 @@ void WriteSelected(const SelectParams& p, int64_t row, Found* found) {
   p.selected_count[row] = count;
 }
 
-void WriteCandidates(const SelectParams& p, int64_t row, Found* found) {
+void WriteCandidates(const SelectParams& p, int64_t row, std::span<const uint64_t> ranked) {
   int32_t* out = p.candidates_out + row * p.candidate_stride;
   const int64_t blocks = NumBlocks(p, p.visible[row]);
   if (MustRankBlocks(p, row)) {
-    int32_t count = WriteIndices(found->blocks.Best(), out);
+    int32_t count = WriteIndices(ranked, out);
     out[count++] = static_cast<int32_t>(blocks - 1);
     p.candidate_count_out[row] = count;
     return;
@@ -186,22 +203,105 @@ void WriteCandidates(const SelectParams& p, int64_t row, Found* found) {
   p.candidate_count_out[row] = static_cast<int32_t>(blocks);
 }
 
-// A part of one row's units.
+void Write(const SelectParams& p, int64_t row, std::span<const uint64_t> entries,
+           std::span<const uint64_t> blocks) {
+  WriteSelected(p, row, entries);
+  if (p.candidates_out != nullptr) WriteCandidates(p, row, blocks);
+}
+
+int64_t Units(const SelectParams& p, int64_t row) {
+  if (!NeedsScores(p, row)) return 0;
+  return p.candidates != nullptr ? p.candidate_count[row] : p.visible[row];
+}
+
+Found& Scan(const SelectParams& p, int64_t row, int64_t begin, int64_t end) {
+  Found& found = ThreadFound();
+  found.Reset(p);
+  if (begin >= end) return found;
+  if (p.candidates != nullptr) {
+    ScanCandidates(p, row, begin, end, &found);
+  } else {
+    ScanEntries(p, row, begin, end, &found);
+  }
+  return found;
+}
+
+// A part of one row's units; a row that needs no scores is one piece without units.
 struct Piece {
   int64_t row, begin, end;
+  int64_t first, count;  // of the row's pieces, which follow each other
 };
+
+// What a call over pieces keeps from one to the next. Owned by the calling thread.
+struct Workspace {
+  std::vector<Piece> pieces;
+  RankSets entries, blocks;  // [pieces]
+};
+
+Workspace& CallerWorkspace() {
+  thread_local Workspace workspace;
+  return workspace;
+}
 
 void AddPieces(const SelectParams& p, int64_t row, int64_t pieces_wanted, std::vector<Piece>* pieces) {
   const bool restricted = p.candidates != nullptr;
-  const int64_t units = restricted ? p.candidate_count[row] : p.visible[row];
+  const int64_t units = Units(p, row);
   // Cuts fall on candidate blocks, so that a block's maximum is found in one piece.
   const int64_t align = p.candidates_out != nullptr ? p.candidate_block_size : 1;
   const int64_t least =
       restricted ? std::max<int64_t>(kMinPieceScores / p.candidate_block_size, 1) : kMinPieceScores;
   int64_t step = std::max((units + pieces_wanted - 1) / pieces_wanted, least);
   step = (step + align - 1) / align * align;
-  for (int64_t begin = 0; begin < units; begin += step)
-    pieces->push_back({row, begin, std::min(begin + step, units)});
+  const int64_t first = static_cast<int64_t>(pieces->size());
+  const int64_t count = std::max<int64_t>((units + step - 1) / step, 1);
+  for (int64_t i = 0; i < count; ++i) {
+    pieces->push_back({row, i * step, std::min((i + 1) * step, units), first, count});
+  }
+}
+
+// Few rows: each is cut, the pieces' survivors merge in pairs, so that the last merges are not one thread's
+// work.
+void SelectByPieces(const SelectParams& p, ThreadPool& pool) {
+  Workspace& work = CallerWorkspace();
+  const int64_t rows = p.score.rows.num_rows;
+  int64_t most = 1;
+  work.pieces.clear();
+  for (int64_t row = 0; row < rows; ++row) {
+    AddPieces(p, row, (4 * pool.size() + rows - 1) / rows, &work.pieces);
+    most = std::max(most, work.pieces.back().count);
+  }
+  const auto count = static_cast<int64_t>(work.pieces.size());
+  work.entries.Reset(count, p.topk);
+  work.blocks.Reset(count, RankedBlocks(p));
+  // std::ref: a loop body with many captures would be copied to the heap.
+  const auto scan = [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Piece& piece = work.pieces[static_cast<size_t>(i)];
+      Found& found = Scan(p, piece.row, piece.begin, piece.end);
+      work.entries.Assign(i, found.entries.Best());
+      work.blocks.Assign(i, found.blocks.Best());
+    }
+  };
+  pool.ParallelFor(count, 1, std::ref(scan));
+  for (int64_t stride = 1; stride < most; stride *= 2) {
+    const auto merge = [&](int64_t begin, int64_t end, int) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t i = task / 2;
+        const Piece& piece = work.pieces[static_cast<size_t>(i)];
+        const int64_t place = i - piece.first;
+        if (place % (2 * stride) != 0 || place + stride >= piece.count) continue;
+        (task % 2 == 0 ? work.entries : work.blocks).Merge(i, i + stride);
+      }
+    };
+    pool.ParallelFor(2 * count, 1, std::ref(merge));
+  }
+  const auto write = [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Piece& piece = work.pieces[static_cast<size_t>(i)];
+      if (piece.first == i) Write(p, piece.row, work.entries.Get(i), work.blocks.Get(i));
+    }
+  };
+  pool.ParallelFor(count, 1, std::ref(write));
 }
 
 }  // namespace
@@ -211,57 +311,16 @@ void SelectCpu(const SelectParams& p, ThreadPool& pool) {
   SENKO_CHECK(p.topk > 0 && (p.candidates == nullptr || p.candidates_out == nullptr));
   SENKO_CHECK((p.candidates == nullptr && p.candidates_out == nullptr) || p.candidate_block_size > 0);
   SENKO_CHECK(p.candidates_out == nullptr || p.candidate_blocks > 0);
-  const auto scan = [&](const Piece& piece, Found* found) {
-    if (p.candidates != nullptr) {
-      ScanCandidates(p, piece.row, piece.begin, piece.end, found);
-    } else {
-      ScanEntries(p, piece.row, piece.begin, piece.end, found);
-    }
-  };
-  const auto write = [&](int64_t row, Found* found) {
-    WriteSelected(p, row, found);
-    if (p.candidates_out != nullptr) WriteCandidates(p, row, found);
-  };
-
-  const int64_t threads = pool.size();
-  if (threads == 1 || rows >= 4 * threads) {
-    pool.ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) {
-        if (!NeedsScores(p, row)) {
-          write(row, nullptr);
-          continue;
-        }
-        Found found(p);
-        scan({row, 0, p.candidates != nullptr ? p.candidate_count[row] : p.visible[row]}, &found);
-        write(row, &found);
-      }
-    });
+  if (pool.size() > 1 && rows < 4 * pool.size()) {
+    SelectByPieces(p, pool);
     return;
   }
-
-  std::vector<Piece> pieces;
-  for (int64_t row = 0; row < rows; ++row) {
-    if (NeedsScores(p, row)) {
-      AddPieces(p, row, (4 * threads + rows - 1) / rows, &pieces);
-    } else {
-      write(row, nullptr);
+  pool.ParallelFor(rows, 1, [&p](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      Found& found = Scan(p, row, 0, Units(p, row));
+      Write(p, row, found.entries.Best(), found.blocks.Best());
     }
-  }
-  std::vector<Found> found(pieces.size(), Found(p));
-  pool.ParallelFor(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i)
-      scan(pieces[static_cast<size_t>(i)], &found[static_cast<size_t>(i)]);
   });
-  for (size_t i = 0; i < pieces.size();) {
-    Found& whole = found[i];
-    size_t next = i + 1;
-    for (; next < pieces.size() && pieces[next].row == pieces[i].row; ++next) {
-      whole.entries.Offer(found[next].entries.Best());
-      whole.blocks.Offer(found[next].blocks.Best());
-    }
-    write(pieces[i].row, &whole);
-    i = next;
-  }
 }
 
 }  // namespace senko::ops

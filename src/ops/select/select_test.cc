@@ -129,6 +129,19 @@ TEST_P(Select, LongContextsInOneRowAndInMany) {
   }
 }
 
+// Enough entries that a row is cut into many pieces, whose survivors merge in several rounds.
+TEST_P(Select, ManyPieces) {
+  for (const int64_t rows : {1, 2}) {
+    SelectFixture f({.heads = 2, .dim = 32, .entries = 24011, .rows = rows, .entries_per_page = 64}, 35, 50);
+    for (size_t r = 0; r < f.visible.size(); ++r) f.visible[r] -= static_cast<int64_t>(r) * 9001;
+    f.Publish(1500, 8);
+    Run(f);
+    f.RestrictToPublished();
+    for (float& w : f.index.weights) w = -w;
+    Run(f);
+  }
+}
+
 TEST_P(Select, CandidatesArePublishedAndObeyed) {
   struct Case {
     int64_t entries, blocks, block_size, topk;
