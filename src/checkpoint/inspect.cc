@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/thread_count.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/inventory.h"
@@ -95,7 +96,7 @@ void Inspect(const InspectOptions& options, std::ostream& out, const ProgressSin
     const std::vector<ExpectedTensor> expected = ExpectedTensors(config);
     ValidateCheckpoint(checkpoint, expected);
     if (options.scan) {
-      ThreadPool pool(options.threads);
+      ThreadPool pool(CheckedThreadCount(options.threads));
       ScanValues(checkpoint, expected, &pool, progress);
     }
     report["checkpoint"] = {{"path", options.model.string()},

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/random.h"
+#include "base/thread_count.h"
 #include "base/thread_pool.h"
 #include "checkpoint/inventory.h"
 #include "checkpoint/parrot.h"
@@ -96,8 +97,8 @@ void MakeModel(const MakeModelOptions& options, std::ostream& out, const Progres
     tokenizer = plan.tokenizer_json;
     fill = ParrotFiller(config, plan, options.seed);
   }
+  ThreadPool pool(CheckedThreadCount(options.threads));
   PrepareFolder(options.out);
-  ThreadPool pool(options.threads);
   WriteCheckpoint(options.out, tensors,
                   {.max_shard_bytes = options.max_shard_bytes, .sparse_engram = options.sparse_engram}, fill,
                   &pool, progress);

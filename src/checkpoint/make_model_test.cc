@@ -114,6 +114,15 @@ TEST(MakeModel, SparseEngramTakesNoDisk) {
   EXPECT_EQ(checkpoint.At("layers.1.engram.embed.weight").bytes.back(), std::byte{0});
 }
 
+TEST(MakeModel, RefusesAnImpossibleNumberOfThreads) {
+  TestFolder folder;
+  for (const int threads : {-1, 1025}) {
+    EXPECT_THAT(Refusal([&] { MakeTiny(folder / "out", 0, 1, threads); }),
+                HasSubstr("--threads " + std::to_string(threads) + ": must be"));
+    EXPECT_FALSE(fs::exists(folder / "out"));
+  }
+}
+
 TEST(MakeModel, NeverWritesOverAModel) {
   TestFolder folder;
   MakeTiny(folder.path());
