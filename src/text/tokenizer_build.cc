@@ -107,7 +107,9 @@ std::unique_ptr<CompiledTokenizer> CompileTokenizer(TokenizerFile file, std::str
     out->bytes[id] = BytesOfSpelling(WithoutMarks(out->spellings[id], file.decoder_marks));
   }
   for (const auto& [spelling, id] : file.vocab) {
-    if (IsSpelling(spelling)) out->word_id.emplace(out->bytes[id], id);
+    // A token that the decoder shortens stands for those bytes in output only; text is made of the others.
+    const bool is_whole = IsSpelling(spelling) && WithoutMarks(spelling, file.decoder_marks) == spelling;
+    if (is_whole) out->word_id.emplace(out->bytes[id], id);
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char value = static_cast<char>(byte);

@@ -248,6 +248,25 @@ TEST(Tokenizer, MergesAsPairsGiveTheSameIds) {
   EXPECT_EQ(other.Encode(text, AddedTokens::kAll), Tiny().Encode(text, AddedTokens::kAll));
 }
 
+// A token that the decoder shortens to other tokens' bytes is never chosen for text, wherever it stands in
+// the file.
+TEST(Tokenizer, DecoderMarksDoNotChangeEncoding) {
+  Json json = Json::parse(ReadTextFile(TinyPath(), 1 << 20));
+  json["decoder"] = {
+      {"type", "Sequence"},
+      {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "~q~"}}}, {"content", ""}},
+                                {{"type", "ByteLevel"}}})}};
+  const int32_t size = Tiny().vocab_size();
+  Json vocab = {{"~q~t", size}, {"~q~Ġt", size + 1}};
+  for (const auto& [spelling, id] : json["model"]["vocab"].items()) vocab[spelling] = id;
+  json["model"]["vocab"] = vocab;
+  const Tokenizer tokenizer = Tokenizer::FromJson(json.dump(), "marks");
+  EXPECT_EQ(tokenizer.TokenBytes(size), "t");
+  for (const char* text : {"t", " t", "the cat sat", "q~~"}) {
+    EXPECT_EQ(tokenizer.Encode(text, AddedTokens::kNone), Tiny().Encode(text, AddedTokens::kNone)) << text;
+  }
+}
+
 // With ignore_merges a word that is a token is that token, even if its merges do not lead there; a control
 // token never is.
 TEST(Tokenizer, IgnoreMerges) {
