@@ -255,7 +255,11 @@ stage_golden() {
   "$python" -c 'import numpy' || skip "no numpy"
   "$python" tests/golden/compare.py --senko "$senko"
   "$python" tests/golden/compare_layers.py --senko "$senko"
-  "$python" tests/golden/compare_layers.py --senko "$senko" --numerics model --config tests/golden/configs/mini10.json
+  local folder=tests/golden/configs
+  "$python" tests/golden/compare_layers.py --senko "$senko" --numerics model --config \
+    "$folder/mini10.json,$folder/ratio1_clamp.json,$folder/ratio2_shared.json,$folder/yarn_ramp.json,\
+$folder/window_official.json,$folder/engram_first.json"
+  "$python" tests/golden/compare_layers.py --senko "$senko" --numerics model-noaq --config "$folder/mini10.json"
 }
 stage_tokenizer() {
   local python=build/test/venv/bin/python

@@ -18,10 +18,14 @@ Against transformers (float64) in float32:
   kExcused = 10%  of all rows may be so excused.
 
 Against reference.py (--numerics model or model-noaq) every output is rounded to bf16, so a last bit of float32 moves a
-value by nothing or by 2^-8, and then perhaps an e4m3 code of the next linear's input by a step of up to 1/8 of the value.
-So a quarter of the rows of a point may exceed kClose, by at most kRounded = 0.3 of the row's root mean square (one stepped
-input that carries the whole row moves its largest output by about 2 * 1/8); choices may differ in as many.
-A rounding point that is missing or misplaced moves nearly every row.
+value by nothing or 2^-8, and then perhaps an e4m3 code by 1/8 of the value. A point is judged on the rows that were
+within kClose at the points before it in the layer. Of those may exceed kClose:
+  attn_out        25%, by at most 0.3 of the row's root mean square: a window row or entry that stepped moves all rows
+                  that read it. Seen over 60 runs: 19%, and 0.20.
+  all others      12%, by at most 0.1. Seen: 8%, and 0.03.
+kStray = 3 rows of a run may exceed the second figure (seen: none) and 3 may choose otherwise (seen: 2, once 4, where an
+index key stepped). A rounding point that is missing moves nearly every row, or some choices: compare_test.py leaves out
+each in turn.
 """
 
 import argparse
@@ -36,7 +40,8 @@ import senko_runner
 from checkpoint import read_dump
 from reference import Reference
 
-CLOSE, TINY, EXCUSED, ROUNDED, EXCUSED_ROUNDED = 1e-5, 2e-6, 0.10, 0.3, 0.25
+CLOSE, TINY, EXCUSED, STRAY = 1e-5, 2e-6, 0.10, 3
+ROUNDED_ATTENTION, ROUNDED = (0.25, 0.3), (0.12, 0.1)  # share of the rows past CLOSE, and their largest error
 
 
 def rows_error(a, b):
@@ -49,12 +54,10 @@ def rows_error(a, b):
 class Comparison:
     def __init__(self, c, golden, other, rounded=False):
         self.c, self.golden, self.other, self.rounded = c, golden, other, rounded
+        self.far, self.otherwise = {}, {}  # row -> why, where STRAY rows are allowed
         self.length = len(golden["layer_0.stream_in"])
         self.worst, self.reasons, self.steps, self.excused, self.judged = {}, [], {}, 0, 0
         self.stepped = {}  # (kind, layer) -> bool per row or entry
-
-    def excused_part(self):
-        return EXCUSED_ROUNDED if self.rounded else EXCUSED
 
     def pair(self, layer, name):
         key = name if name == "logits" else f"layer_{layer}.{name}"
@@ -81,11 +84,13 @@ class Comparison:
         worst, median = self.worst.get(name, (0, []))
         self.worst[name] = (max(worst, error.max()), median + error[keep].tolist())
         if self.rounded:
-            bad = error > ROUNDED
-            if past.sum() > max(1, self.excused_part() * keep.sum()):
+            share, largest = ROUNDED_ATTENTION if name == "attn_out" else ROUNDED
+            for row in np.flatnonzero(error > largest):
+                self.far.setdefault(row, f"layer {layer} {name} row {row}: relative error {error[row]:.1e}")
+            if past.sum() > max(STRAY, share * keep.sum()):
                 self.reasons.append(f"layer {layer} {name}: {past.sum()} of {keep.sum()} rows past {CLOSE:g}")
-        else:
-            bad = past & ~(np.zeros(self.length, bool) if excuse is None else excuse)
+            return past
+        bad = past & ~(np.zeros(self.length, bool) if excuse is None else excuse)
         for row in np.flatnonzero(bad)[:2]:
             self.reasons.append(f"layer {layer} {name} row {row}: relative error {error[row]:.1e}")
         return past
@@ -117,20 +122,23 @@ class Comparison:
         differs = (golden != other).any(1)
         self.steps[name] = self.steps.get(name, 0) + int(differs.sum())
         if self.rounded:
-            bad = differs if differs.sum() > max(1, self.excused_part() * self.length) else np.zeros(self.length, bool)
-        else:
-            bad = differs & ~excuse & (self.gap(layer, kind) > TINY)
+            for row in np.flatnonzero(differs & ~excuse):
+                self.otherwise[row] = f"layer {layer} {name} row {row}: another choice"
+            return differs
+        bad = differs & ~excuse & (self.gap(layer, kind) > TINY)
         for row in np.flatnonzero(bad)[:2]:
             self.reasons.append(f"layer {layer} {name} row {row}: another choice and no tie is near "
                                 f"({self.gap(layer, kind)[row]:.1e})")
         return differs
 
-    def selection(self, layer):
+    def selection(self, layer, moved):
         c = self.c
         visible = (np.arange(self.length) + 1) // c.ratios[layer]
         keys = np.flatnonzero(self.stepped.get(("index_key", c.kv_source(layer)), []))
-        excuse = self.stepped.get(("index_query", layer), np.zeros(self.length, bool)).copy()
-        excuse |= visible > (keys[0] if len(keys) else self.length)
+        excuse = visible > (keys[0] if len(keys) else self.length)
+        excuse |= self.stepped.get(("index_query", layer), False)
+        if self.rounded:
+            excuse = moved.copy()
         if layer == c.candidate_source_layer_id:
             self.stepped["candidates", layer] = self.chosen(layer, "candidates", "candidate", excuse)
         elif 0 <= c.candidate_source_layer_id < layer:
@@ -149,23 +157,26 @@ class Comparison:
             out |= np.isin(self.golden[f"layer_{source}.select"], entries).any(1)
         return out
 
+    def selected_otherwise(self, layer):
+        return self.stepped.get(("select", self.c.index_source(layer)), np.zeros(self.length, bool))
+
     def layer(self, layer):
         c, all_rows = self.c, np.ones(self.length, bool)
         ratio = c.ratios[layer]
-        self.close(layer, "attn_in", all_rows)
+        moved = self.close(layer, "attn_in", all_rows)
         self.quantised(layer, "window", lambda items: items)
         if layer in c.kv_source_layer_ids:
             for kind in ("entry", "index_key"):
                 self.quantised(layer, kind, lambda items: items * ratio + ratio - 1)
         if layer in c.index_source_layer_ids:
             self.quantised(layer, "index_query", lambda items: items)
-            self.selection(layer)
-        moved = self.close(layer, "attn_out", all_rows, self.tainted(layer))
-        keep = all_rows if self.rounded else ~moved
-        self.close(layer, "ffn_in", keep)
+            self.selection(layer, moved)
+        keep = ~moved & ~self.selected_otherwise(layer) if self.rounded else all_rows
+        keep = keep & ~self.close(layer, "attn_out", keep, self.tainted(layer))
+        keep = keep & ~self.close(layer, "ffn_in", keep)
         routed = keep & ~self.chosen(layer, "route_ids", "route", ~keep)
         self.weights(layer, routed)
-        self.close(layer, "ffn_out", routed)
+        routed = routed & ~self.close(layer, "ffn_out", routed)
         self.judged += self.length
         self.excused += 0 if self.rounded else int((~routed).sum())
         for name in ("stream_out", "pre_out"):
@@ -187,6 +198,8 @@ class Comparison:
     def run(self, name):
         for layer in range(self.c.num_hidden_layers):
             self.layer(layer)
+        for rows in (self.far, self.otherwise):
+            self.reasons += list(rows.values()) if len(rows) > STRAY else []
         if self.excused > EXCUSED * self.judged:
             self.reasons.append(f"{self.excused} of {self.judged} rows were excused")
         print(f"{name}: worst (median)", "  ".join(f"{k} {v:.1e} ({np.median(m):.0e})"
@@ -205,9 +218,9 @@ def against_library(args, name, scratch):
     return Comparison(c, golden, other).run(name)
 
 
-def against_reference(args, scratch):
+def against_reference(args, config, scratch):
     """A fresh checkpoint and prompt; --numerics as reference.py has them."""
-    senko_runner.run([args.senko, "make-model", "--config", args.config, "--seed", args.seed, "--out", scratch / "model"])
+    senko_runner.run([args.senko, "make-model", "--config", config, "--seed", args.seed, "--out", scratch / "model"])
     reference = Reference(scratch / "model", args.numerics)
     c, rng = reference.c, np.random.default_rng(args.seed)
     tokens = rng.choice(np.setdiff1d(np.arange(c.vocab_size), [c.image_token_id]), args.length).tolist()
@@ -218,7 +231,7 @@ def against_reference(args, scratch):
     golden["logits"] = logits
     other = senko_runner.layers_on_inputs_of(golden, args.senko, scratch / "model", scratch / "tokens.json", scratch,
                                              args.numerics)
-    return Comparison(c, golden, other, rounded=True).run(f"{pathlib.Path(args.config).stem} {args.numerics}")
+    return Comparison(c, golden, other, rounded=True).run(f"{pathlib.Path(config).stem} {args.numerics}")
 
 
 def main():
@@ -227,9 +240,9 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path(__file__).parent / "data")
     parser.add_argument("--only", help="comma-separated configuration names")
     parser.add_argument("--numerics", default="float", choices=("float", "model", "model-noaq"))
-    parser.add_argument("--config")
+    parser.add_argument("--config", help="file, or several with commas")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--length", type=int, default=60, help="tokens of the prompt for --numerics model")
+    parser.add_argument("--length", type=int, default=240, help="tokens of the prompt for --numerics model")
     parser.add_argument("--golden")
     parser.add_argument("--dump")
     args = parser.parse_args()
@@ -238,8 +251,9 @@ def main():
         c = model_config.load(args.config)
         reasons = Comparison(c, read_dump(args.golden), read_dump(args.dump)).run(pathlib.Path(args.dump).stem)
     elif args.senko and args.numerics != "float":
-        with tempfile.TemporaryDirectory() as scratch:
-            reasons = against_reference(args, pathlib.Path(scratch))
+        for config in args.config.split(","):
+            with tempfile.TemporaryDirectory() as scratch:
+                reasons += against_reference(args, config, pathlib.Path(scratch))
     elif args.senko:
         names = args.only.split(",") if args.only else sorted(p.name[:-7] for p in args.data.glob("*.layers"))
         if not names:

@@ -105,24 +105,31 @@ class Numerics:
         if mode not in MODES:
             raise ValueError(f"numerics {mode}: one of {', '.join(MODES)}")
         self.mode, self.eps, self.products = mode, eps, products
+        self.off = set()   # rounding points left out, by name: to see that the judges notice
+        self.sites = set()  # those met so far
+
+    def rounds(self, site):
+        self.sites.add(site)
+        return site not in self.off
 
     def linf(self, x, w):
         return (x.astype(self.products) @ w.astype(self.products).T).astype(np.float64)
 
-    def r(self, x):
-        """A bf16 rounding point."""
-        return x if self.mode == "float" else bf16(x)
+    def r(self, x, site):
+        """A bf16 rounding point, by name."""
+        return bf16(x) if self.mode != "float" and self.rounds(site) else x
 
-    def lin8(self, x, w):
-        return self.r(self.linf(qdq_fp8_32(x) if self.mode == "model" else x, w))
+    def lin8(self, x, w, site):
+        """Rounds the activation (`site in`) and the output (`site`)."""
+        return self.r(self.linf(qdq_fp8_32(x) if self.mode == "model" and self.rounds(site + " in") else x, w), site)
 
-    def linb(self, x, w):
-        return self.r(self.linf(x, w))
+    def linb(self, x, w, site):
+        return self.r(self.linf(x, w), site)
 
-    def norm(self, x, w):
-        return self.r(w * (x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)))
+    def norm(self, x, w, site):
+        return self.r(w * (x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)), site)
 
-    def rope(self, x, positions, freq, inverse=False):
+    def rope(self, x, positions, freq, site, inverse=False):
         """x [T, ..., width]: rotates the last 2 * len(freq) channels in interleaved pairs."""
         angle = (f32(positions)[:, None] * freq).astype(np.float32).astype(np.float64)
         cos, sin = f32(np.cos(angle)).astype(np.float64), f32(np.sin(angle)).astype(np.float64)
@@ -132,6 +139,6 @@ class Numerics:
         split = x.shape[-1] - 2 * len(freq)
         even, odd = x[..., split::2], x[..., split + 1::2]
         out = x.copy()
-        out[..., split::2] = self.r(even * cos - odd * sin)
-        out[..., split + 1::2] = self.r(even * sin + odd * cos)
+        out[..., split::2] = self.r(even * cos - odd * sin, site)
+        out[..., split + 1::2] = self.r(even * sin + odd * cos, site)
         return out
