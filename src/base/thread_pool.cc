@@ -46,18 +46,23 @@ struct ThreadPool::State {
     for (auto& worker : workers) worker.join();
   }
 
-  // One loop at a time. Written by the caller before `generation` is bumped.
+  // One loop at a time. Written by the caller while `open` is false and nobody has joined.
   const std::function<void(int64_t, int64_t, int)>* body = nullptr;
   int64_t count = 0;
   int64_t grain = 1;
   std::atomic<int64_t> next{0};
   std::exception_ptr error;  // guarded by mutex
 
+  // A worker joins a loop only while it is open, and the caller, who works too, waits for those who joined: a worker
+  // that has no CPU just now costs the loop nothing. Both sides write one of `open` and `joined` before they read the
+  // other, sequentially consistent, so a worker never reads a loop that the caller thinks nobody is in.
   std::atomic<uint64_t> generation{0};
-  std::atomic<int> running{0};
+  std::atomic<bool> open{false};
+  std::atomic<int> joined{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::condition_variable wake;
+  int sleepers = 0;  // guarded by mutex
 
   void Drain(int thread) {
     try {
@@ -83,14 +88,17 @@ struct ThreadPool::State {
           continue;
         }
         std::unique_lock<std::mutex> lock(mutex);
+        ++sleepers;
         wake.wait(lock, [&] {
           return generation.load(std::memory_order_acquire) != seen || stop.load(std::memory_order_acquire);
         });
+        --sleepers;
       }
       if (stop.load(std::memory_order_acquire)) return;
-      seen = generation.load(std::memory_order_acquire);
-      Drain(thread);
-      running.fetch_sub(1, std::memory_order_release);
+      joined.fetch_add(1);
+      seen = generation.load();
+      if (open.load()) Drain(thread);
+      joined.fetch_sub(1);
     }
   }
 };
@@ -125,15 +133,18 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain, const std::function<v
   s.count = count;
   s.grain = grain;
   s.next.store(0, std::memory_order_relaxed);
-  s.running.store(static_cast<int>(s.workers.size()), std::memory_order_relaxed);
+  bool asleep;
+  s.open.store(true);
   {
     std::lock_guard<std::mutex> lock(s.mutex);
-    s.generation.fetch_add(1, std::memory_order_release);
+    s.generation.fetch_add(1);
+    asleep = s.sleepers > 0;
   }
-  s.wake.notify_all();
+  if (asleep) s.wake.notify_all();
   s.Drain(0);
-  // A worker may be waiting for a CPU that this thread holds: after a while, let it have it.
-  for (int spins = 0; s.running.load(std::memory_order_acquire) != 0; ++spins) {
+  s.open.store(false);
+  // A worker in the loop may be waiting for a CPU that this thread holds: after a while, let it have it.
+  for (int spins = 0; s.joined.load() != 0; ++spins) {
     if (spins < kSpins) {
       Pause();
     } else {
