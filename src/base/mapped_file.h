@@ -33,7 +33,12 @@ class MappedFile {
   std::filesystem::path path_;
 };
 
-// Reads a whole small file. Errors as above, and kResourceExhausted when it is larger than `limit_bytes`.
-std::string ReadTextFile(const std::filesystem::path& path, size_t limit_bytes);
+// A mapped file that somebody truncates raises SIGBUS where its bytes were. From here on that ends the process with a
+// message that names the file, and exit code 2. For programs, once, before threads start.
+void ReportTruncatedMappings();
+
+// Reads a whole small file. Errors as above, and kResourceExhausted when it is larger than `limit_bytes`. With
+// `allow_stream` the path may be a pipe, which is read to its end.
+std::string ReadTextFile(const std::filesystem::path& path, size_t limit_bytes, bool allow_stream = false);
 
 }  // namespace senko

@@ -54,10 +54,13 @@ void DumpProbe::BeginPrompt(int64_t k) {
   floats_.clear();
   ints_.clear();
   injected_tensors_.clear();
+  used_.clear();
   injected_.reset();
   if (inject_.empty()) return;
   const std::filesystem::path path = inject_ / ("prompt_" + std::to_string(k) + ".safetensors");
-  if (!std::filesystem::exists(path)) return;
+  if (!std::filesystem::exists(path)) {
+    throw Error(ErrorCode::kNotFound, "--inject: there is no " + path.string() + " for prompt " + std::to_string(k));
+  }
   injected_ = std::make_unique<checkpoint::SafetensorsFile>(checkpoint::SafetensorsFile::Open(path));
   for (const auto& entry : injected_->header().entries) {
     injected_tensors_.emplace(entry.name, injected_->Tensor(entry.name));
@@ -68,6 +71,7 @@ const checkpoint::TensorRef* DumpProbe::Injected(const std::string& name, DType 
   const auto it = injected_tensors_.find(name);
   if (it == injected_tensors_.end()) return nullptr;
   const checkpoint::TensorRef& tensor = it->second;
+  used_.insert(name);
   int64_t row = 1;
   for (size_t i = 1; i < tensor.shape.size(); ++i) row *= tensor.shape[i];
   if (tensor.dtype != type || tensor.shape.empty() || row != width) {
@@ -124,6 +128,10 @@ void DumpProbe::Ints(int64_t layer, std::string_view point, const int64_t* posit
 }
 
 void DumpProbe::EndPrompt() {
+  for (const auto& entry : injected_tensors_) {
+    if (used_.contains(entry.first)) continue;
+    throw Error(ErrorCode::kInvalidArgument, "--inject: " + entry.first + " names no point that ran");
+  }
   if (dump_.empty()) return;
   std::vector<checkpoint::TensorSpec> specs;
   auto declare = [&](const auto& all, DType type) {

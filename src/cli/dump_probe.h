@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,8 @@ namespace senko::cli {
 // DIR/prompt_{k}.safetensors. Values are those after injection.
 class DumpProbe : public model::Probe {
  public:
-  // Either folder may be empty. Injected tensors: DIR/prompt_{k}.safetensors of the same names; a point that is absent
-  // is left as computed, and rows beyond the tensor's are too. Integer rows end at the first -1.
+  // Either folder may be empty. Injected tensors: DIR/prompt_{k}.safetensors of the same names, all of which must name
+  // points that run; a point that is absent is left as computed, and rows beyond the tensor's are too. Integer rows end at the first -1.
   DumpProbe(std::filesystem::path dump, std::filesystem::path inject);
 
   void BeginPrompt(int64_t k);
@@ -49,6 +50,7 @@ class DumpProbe : public model::Probe {
   int64_t prompt_ = 0;
   std::unique_ptr<checkpoint::SafetensorsFile> injected_;
   std::map<std::string, checkpoint::TensorRef> injected_tensors_;
+  std::set<std::string> used_;  // injected tensors that met their point
   std::map<std::string, Series<float>> floats_;
   std::map<std::string, Series<int32_t>> ints_;
 };

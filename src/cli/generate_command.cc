@@ -54,7 +54,7 @@ int RunGenerate(const GenerateOptions& options) {
     prompt = ParseTokenList(options.token_ids, config.vocab_size);
   } else {
     const std::string user =
-        options.prompt_file.empty() ? options.prompt : ReadTextFile(options.prompt_file, size_t{1} << 30);
+        options.prompt_file.empty() ? options.prompt : ReadTextFile(options.prompt_file, size_t{1} << 30, true);
     prompt = EncodePrompt(*tokenizer, user, options.chat, options.thinking);
   }
   RefuseImageTokens(prompt, config);

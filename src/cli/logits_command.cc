@@ -112,7 +112,7 @@ int RunLogits(const LogitsOptions& options) {
       probe.BeginPrompt(static_cast<int64_t>(k));
       run.executor->set_probe(&probe);
     }
-    int64_t written = 0;
+    int64_t written = 0, first_bad = -1;
     for (int64_t piece : Pieces(length - hit, options.chunks, whole)) {
       const int64_t kept =
           session.Feed(prompt.subspan(static_cast<size_t>(session.size()), static_cast<size_t>(piece)));
@@ -128,14 +128,15 @@ int RunLogits(const LogitsOptions& options) {
           writer.Write(outputs[k].positions, row * sizeof(int64_t), std::as_bytes(std::span(&position, 1)));
           writer.Write(outputs[k].logits, row * values.size_bytes(), std::as_bytes(values));
           ++written;
-          if (finite[static_cast<size_t>(r)] == 0) {
-            std::fprintf(stderr, "senko: prompt_%zu: a logit at position %lld is NaN or infinite\n", k,
-                         static_cast<long long>(position));
-            status = 2;
-          }
+          if (finite[static_cast<size_t>(r)] == 0 && first_bad < 0) first_bad = position;
         }
       }
       if (progress) progress({"logits", static_cast<uint64_t>(session.size()), static_cast<uint64_t>(length), "tokens"});
+    }
+    if (first_bad >= 0) {
+      std::fprintf(stderr, "senko: prompt_%zu: from position %lld on logits are NaN or infinite\n", k,
+                   static_cast<long long>(first_bad));
+      status = 2;
     }
     if (written != length - first) throw std::logic_error("logits: rows that ran differ from the rows announced");
     if (probing) {

@@ -1,13 +1,19 @@
 // The `senko` program: command-line parsing and exit codes, nothing else.
+#include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/thread_count.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/make_model.h"
 #include "cli/commands.h"
@@ -16,6 +22,31 @@
 namespace senko::cli {
 namespace {
 
+// Checks the text of a whole number before CLI11 converts it, which saturates and wraps.
+CLI::Validator Whole(int64_t low, int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        int64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size() && low <= value && value <= high) return {};
+        return "must be a whole number from " + std::to_string(low) + " to " + std::to_string(high);
+      },
+      "");
+}
+
+CLI::Validator Seed() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size()) return {};
+        return "must be a whole number from 0 to 18446744073709551615";
+      },
+      "");
+}
+
+constexpr int64_t kMaxTokens = int64_t{1} << 31, kMaxBytes = int64_t{1} << 50;
+
 void AddRunFlags(CLI::App& app, RunOptions& o) {
   app.add_option("--numerics", o.numerics,
                  "float: float32 with only the KV quantisers; model: every rounding point of the model; model-noaq: "
@@ -23,13 +54,19 @@ void AddRunFlags(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--op-impl", o.op_impl, "Run an operator by another backend: OPERATOR=cpu|reference; repeatable");
   app.add_option("--threads", o.threads, "Worker threads; 0 takes every CPU this process may use")
+      ->check(Whole(0, kMaxThreads))
       ->capture_default_str();
-  app.add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")->capture_default_str();
-  app.add_option("--max-num-batched-tokens", o.max_batched_tokens, "Most tokens of one step")->capture_default_str();
+  app.add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")
+      ->check(Whole(64, 256))
+      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens", o.max_batched_tokens, "Most tokens of one step")
+      ->check(Whole(1, int64_t{1} << 20))
+      ->capture_default_str();
 }
 
 void AddKvFlags(CLI::App& app, RunOptions& o) {
   app.add_option("--kv-cache-memory-bytes", o.kv_cache_memory_bytes, "Memory for KV pages; 0 takes what is needed")
+      ->check(Whole(0, kMaxBytes))
       ->capture_default_str();
   app.add_option("--decoder-replay", o.decoder_replay,
                  "Rows of a prompt before its last window: trim skips the decoder pass, halo runs what the last rows "
@@ -58,12 +95,14 @@ void AddGenerate(Program& p) {
   c->add_option("--token-ids", o.token_ids, "The prompt as ids: 1,2,3");
   c->add_flag("--chat", o.chat, "Send the prompt as a user's message");
   c->add_flag("--thinking", o.thinking, "With --chat: let the model reason first");
-  c->add_option("--max-tokens", o.max_tokens, "Most tokens to generate")->capture_default_str();
+  c->add_option("--max-tokens", o.max_tokens, "Most tokens to generate")->check(Whole(1, kMaxTokens))->capture_default_str();
   c->add_option("--temperature", o.temperature, "0 takes the most likely token")->capture_default_str();
-  c->add_option("--top-k", o.top_k, "Draw from the k most likely tokens; 0: all")->capture_default_str();
+  c->add_option("--top-k", o.top_k, "Draw from the k most likely tokens; 0: all")
+      ->check(Whole(0, kMaxTokens))
+      ->capture_default_str();
   c->add_option("--top-p", o.top_p, "Draw from the smallest set of this mass")->capture_default_str();
   c->add_option("--min-p", o.min_p, "Drop tokens less likely than this part of the likeliest")->capture_default_str();
-  c->add_option("--seed", o.seed, "Same seed, same text")->capture_default_str();
+  c->add_option("--seed", o.seed, "Same seed, same text")->check(Seed())->capture_default_str();
   c->add_option("--stop", o.stop, "Stop before this text; repeatable");
   c->add_flag("--ignore-eos", o.ignore_eos, "Go on past the end token");
   c->add_flag("--json", o.json, "One JSON object instead of text");
@@ -78,8 +117,11 @@ void AddLogits(Program& p) {
   c->add_option("--model", o.run.model, "Checkpoint folder")->required();
   c->add_option("--tokens", o.tokens, "JSON: {\"prompts\": [[ids], ...]}")->required();
   c->add_option("--out", o.out, "Safetensors file: prompt_k.positions, prompt_k.logits")->required();
-  c->add_option("--chunks", o.chunks, "Feed prompts in pieces of these sizes, the last one repeated")->delimiter(',');
+  c->add_option("--chunks", o.chunks, "Feed prompts in pieces of these sizes, the last one repeated")
+      ->delimiter(',')
+      ->check(Whole(1, kMaxTokens));
   c->add_option("--encoder-replay", o.encoder_replay, "Run the first H tokens cold, then adopt them as a cache hit")
+      ->check(Whole(0, kMaxTokens))
       ->capture_default_str();
   c->add_option("--dump", o.dump, "Folder for what flows between operators, one file per prompt");
   c->add_option("--inject", o.inject, "Folder with tensors to use instead of the computed ones");
@@ -93,7 +135,9 @@ void AddBench(Program& p) {
   bench->require_subcommand(1);
   CLI::App* ops = bench->add_subcommand("ops", "Every operator at the released model's shapes");
   ops->add_option("--filter", p.bench_ops.filter, "Only cases whose name contains this");
-  ops->add_option("--threads", p.bench_ops.threads, "0 takes every CPU this process may use")->capture_default_str();
+  ops->add_option("--threads", p.bench_ops.threads, "0 takes every CPU this process may use")
+      ->check(Whole(0, kMaxThreads))
+      ->capture_default_str();
   ops->add_flag("--json", p.bench_ops.json, "One JSON object instead of a table");
   ops->callback([&p] { p.run = [](Program& q) { return RunBenchOps(q.bench_ops); }; });
   auto add = [&](const char* name, const char* help) {
@@ -101,9 +145,9 @@ void AddBench(Program& p) {
     BenchModelOptions& o = p.bench_model;
     c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
     c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
-    c->add_option("--prompt-tokens", o.prompt_tokens, "Length of the random prompt")->capture_default_str();
-    c->add_option("--decode-tokens", o.decode_tokens, "Tokens to decode")->capture_default_str();
-    c->add_option("--repeats", o.repeats, "Runs; the median counts")->capture_default_str();
+    c->add_option("--prompt-tokens", o.prompt_tokens, "Length of the random prompt")->check(Whole(1, kMaxTokens))->capture_default_str();
+    c->add_option("--decode-tokens", o.decode_tokens, "Tokens to decode")->check(Whole(1, kMaxTokens))->capture_default_str();
+    c->add_option("--repeats", o.repeats, "Runs; the median counts")->check(Whole(1, 1000))->capture_default_str();
     c->add_flag("--json", o.json, "One JSON object instead of a table");
     AddRunFlags(*c, o.run);
     return c;
@@ -123,8 +167,10 @@ void AddInspect(Program& p) {
   c->add_option("--config", o.config, "Only this configuration");
   c->add_flag("--json", o.json, "JSON instead of text");
   c->add_flag("--scan", o.scan, "Also read every weight, looking for NaN, infinity and absurd scales");
-  c->add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")->capture_default_str();
-  c->add_option("--threads", o.threads, "Of the scan; 0 takes every CPU")->capture_default_str();
+  c->add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")
+      ->check(Whole(64, 256))
+      ->capture_default_str();
+  c->add_option("--threads", o.threads, "Of the scan; 0 takes every CPU")->check(Whole(0, kMaxThreads))->capture_default_str();
   c->callback([&p] {
     p.run = [](Program& q) {
       checkpoint::Inspect(q.inspect, std::cout, TerminalProgress());
@@ -138,12 +184,13 @@ void AddMakeModel(Program& p) {
   checkpoint::MakeModelOptions& o = p.make_model;
   c->add_option("--config", o.config, "config.json of the model to make")->required();
   c->add_option("--out", o.out, "Folder to write")->required();
-  c->add_option("--seed", o.seed, "Same seed, same bytes")->capture_default_str();
+  c->add_option("--seed", o.seed, "Same seed, same bytes")->check(Seed())->capture_default_str();
   c->add_option("--parrot", o.parrot, "Script of byte strings the model recites, instead of random weights");
   c->add_option("--max-shard-bytes", o.max_shard_bytes, "Split into files of about this size; 0: one file")
+      ->check(Whole(0, kMaxBytes))
       ->capture_default_str();
   c->add_flag("--sparse-engram", o.sparse_engram, "Leave Engram tables as holes: zeros that take no disk");
-  c->add_option("--threads", o.threads, "0 takes every CPU")->capture_default_str();
+  c->add_option("--threads", o.threads, "0 takes every CPU")->check(Whole(0, kMaxThreads))->capture_default_str();
   c->callback([&p] {
     p.run = [](Program& q) {
       checkpoint::MakeModel(q.make_model, std::cout, TerminalProgress());
@@ -162,15 +209,39 @@ Program::Program() {
   AddBench(*this);
 }
 
+// CLI11 takes the next argument as the value of `--flag=`; give it the empty value that was written.
+std::vector<std::string> Arguments(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {  // CLI11 wants them last to first
+    std::string argument = argv[i];
+    if (argument.starts_with("--") && argument.size() > 3 && argument.ends_with('=')) {
+      argument.pop_back();
+      arguments.push_back("");
+    }
+    arguments.push_back(argument);
+  }
+  return arguments;
+}
+
 int Main(int argc, char** argv) {
   Program program;
   try {
-    program.app.parse(argc, argv);
+    program.app.parse(Arguments(argc, argv));
   } catch (const CLI::ParseError& e) {
-    const int code = program.app.exit(e);
-    return code == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) return program.app.exit(e);
+    std::fprintf(stderr, "senko: %s; --help lists the flags\n", e.what());
+    return 2;
   }
   return program.run(program);
+}
+
+// What was written must have arrived: a full disk or a closed stdout is not a success.
+int Finish(int code) {
+  std::cout.flush();
+  const bool failed = !std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!failed || code != 0) return code;
+  std::fprintf(stderr, "senko: cannot write to stdout: %s\n", std::strerror(errno));
+  return 2;
 }
 
 }  // namespace
@@ -178,7 +249,8 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return senko::cli::Main(argc, argv);
+    senko::ReportTruncatedMappings();
+    return senko::cli::Finish(senko::cli::Main(argc, argv));
   } catch (const senko::Error& e) {
     std::fprintf(stderr, "senko: %s\n", e.what());
     return 2;

@@ -29,10 +29,6 @@ RunContext LoadForRun(const RunOptions& options, runtime::Profile* profile) {
     throw Error(ErrorCode::kInvalidArgument, "--max-num-batched-tokens " + std::to_string(options.max_batched_tokens) +
                                                  ": must be between 1 and 1048576");
   }
-  if (options.threads < 0 || options.threads > 1024) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--threads " + std::to_string(options.threads) + ": must be between 0 (all) and 1024");
-  }
   RunContext context;
   runtime::LoadOptions load;
   load.directory = ModelDirectory(options);
