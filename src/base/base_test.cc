@@ -1,10 +1,10 @@
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -74,11 +74,15 @@ TEST(ThreadPool, CoversTheRangeOnce) {
 
 TEST(ThreadPool, RethrowsAndStaysUsable) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.ParallelFor(100, 1, [](int64_t i, int64_t, int) {
-    if (i == 37) throw Error(ErrorCode::kCorrupt, "x");
-  }), Error);
+  EXPECT_THROW(pool.ParallelFor(100, 1,
+                                [](int64_t i, int64_t, int) {
+                                  if (i == 37) throw Error(ErrorCode::kCorrupt, "x");
+                                }),
+               Error);
   std::atomic<int64_t> sum{0};
-  pool.ParallelFor(10, 1, [&](int64_t b, int64_t e, int) { for (; b < e; ++b) sum += b; });
+  pool.ParallelFor(10, 1, [&](int64_t b, int64_t e, int) {
+    for (; b < e; ++b) sum += b;
+  });
   EXPECT_EQ(sum.load(), 45);
 }
 

@@ -13,7 +13,8 @@ namespace senko {
 
 }  // namespace senko
 
-#define SENKO_CHECK(condition) \
-  do {                         \
-    if (!(condition)) [[unlikely]] ::senko::CheckFailed(__FILE__, __LINE__, #condition); \
+#define SENKO_CHECK(condition)                              \
+  do {                                                      \
+    if (!(condition)) [[unlikely]]                          \
+      ::senko::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)

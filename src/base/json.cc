@@ -39,8 +39,7 @@ class Builder : public nlohmann::json_sax<Json> {
     level.value->get_ref<Json::object_t&>().emplace_back(std::move(key), nullptr);
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     std::string what = error.what();
     if (what.size() > 300) what = what.substr(0, 300) + "...";
     Fail(ErrorCode::kCorrupt, "invalid JSON at byte " + std::to_string(position) + ": " + what);
@@ -98,8 +97,7 @@ class Builder : public nlohmann::json_sax<Json> {
 Json ParseJson(std::string_view text, std::string_view source, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
     throw Error(ErrorCode::kResourceExhausted, std::string(source) + ": " + std::to_string(text.size()) +
-                                                   " bytes of JSON, the limit is " +
-                                                   std::to_string(limits.max_bytes));
+                                                   " bytes of JSON, the limit is " + std::to_string(limits.max_bytes));
   }
   Builder builder(source, limits);
   Json::sax_parse(text.begin(), text.end(), &builder);

@@ -10,7 +10,7 @@ namespace senko {
 struct Progress {
   std::string what;  // "scanning weights"
   uint64_t done = 0;
-  uint64_t total = 0;  // 0: unknown
+  uint64_t total = 0;     // 0: unknown
   const char* unit = "";  // "bytes", "tokens"
 };
 

@@ -110,9 +110,9 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
     try {
       state_->workers.emplace_back([state = state_.get(), t] { state->Work(t); });
     } catch (const std::system_error& error) {
-      throw Error(ErrorCode::kResourceExhausted,
-                  "a pool of " + std::to_string(threads) + " threads: thread " + std::to_string(t + 1) +
-                      " cannot be started (" + error.what() + "); ask for fewer threads or raise the process limit");
+      throw Error(ErrorCode::kResourceExhausted, "a pool of " + std::to_string(threads) + " threads: thread " +
+                                                     std::to_string(t + 1) + " cannot be started (" + error.what() +
+                                                     "); ask for fewer threads or raise the process limit");
     }
   }
 }

@@ -51,8 +51,7 @@ TEST_F(Cgroup, AbsentOrUnlimitedIsNoLimit) {
   EXPECT_EQ(Quota("garbage\n:\n1:cpu\n"), 0);
   Write("cpu.max", "max 100000\n");
   EXPECT_EQ(Quota("0::/\n"), 0);
-  for (const char* text :
-       {"", "x 1\n", "-1 100000\n", "100000\n", "100000 0\n", "99999999999999999999 1\n"}) {
+  for (const char* text : {"", "x 1\n", "-1 100000\n", "100000\n", "100000 0\n", "99999999999999999999 1\n"}) {
     Write("cpu.max", text);
     EXPECT_EQ(Quota("0::/\n"), 0) << text;
   }
@@ -136,8 +135,7 @@ int RunOutOfThreads() {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kResourceExhausted) return 3;
     if (std::string(error.what()).find("a pool of 1000 threads: thread ") == std::string::npos) return 4;
-    if (std::string(error.what()).find(" thread 2 ") != std::string::npos)
-      return 5;  // some must have started
+    if (std::string(error.what()).find(" thread 2 ") != std::string::npos) return 5;  // some must have started
   }
   if (LiveThreads() != before) return 6;
   ThreadPool pool(2);  // the stacks are free again

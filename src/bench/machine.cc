@@ -1,8 +1,8 @@
 #include "bench/machine.h"
 
-#include <fstream>
-
 #include <fmt/format.h>
+
+#include <fstream>
 
 #include "tensor/machine_limits.h"
 

@@ -9,7 +9,7 @@
 namespace senko::bench {
 
 struct Machine {
-  std::string cpu;      // model name
+  std::string cpu;  // model name
   int threads = 0;
   double read_bytes_per_second = 0;  // all threads, far past the last-level cache
   double fma_flops_per_second = 0;   // float32, all threads

@@ -1,10 +1,10 @@
 #include "bench/model_bench.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "base/random.h"
 #include "runtime/session.h"
@@ -66,7 +66,8 @@ double KvBytesRead(const config::ModelConfig& config, int64_t position) {
 }
 
 bool IsLinear(const std::string& op) {
-  return op == "linear" || op == "experts" || op == "output_proj" || op == "router" || op == "mhc_mix" || op == "logits";
+  return op == "linear" || op == "experts" || op == "output_proj" || op == "router" || op == "mhc_mix" ||
+         op == "logits";
 }
 
 }  // namespace
@@ -94,9 +95,8 @@ ModelBenchResult BenchDecode(runtime::CpuExecutor& executor, cache::SlotPool& sl
   result.profile = profile;
   result.tokens = params.decode_tokens;
   result.tokens_per_second = Median(rates);
-  result.bytes_per_token =
-      static_cast<double>(executor.model().weights().ActiveBytes(config.experts_per_token)) +
-      KvBytesRead(config, params.prompt_tokens + params.decode_tokens / 2);
+  result.bytes_per_token = static_cast<double>(executor.model().weights().ActiveBytes(config.experts_per_token)) +
+                           KvBytesRead(config, params.prompt_tokens + params.decode_tokens / 2);
   result.fraction_of_limit = result.bytes_per_token * result.tokens_per_second / machine.read_bytes_per_second;
   return result;
 }
@@ -136,8 +136,8 @@ std::string ToText(const ModelBenchResult& r, const Machine& machine) {
   for (const auto& entry : r.profile.ops) total += entry.second.seconds;
   std::vector<std::pair<std::string, runtime::OpTotals>> ops(r.profile.ops.begin(), r.profile.ops.end());
   std::sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-  std::string text = fmt::format("{:<18} {:>7} {:>10} {:>6} {:>9} {:>9}\n", "operator", "calls", "ms", "share", "GFLOP/s",
-                                 "GB/s");
+  std::string text =
+      fmt::format("{:<18} {:>7} {:>10} {:>6} {:>9} {:>9}\n", "operator", "calls", "ms", "share", "GFLOP/s", "GB/s");
   for (const auto& [name, op] : ops) {
     text += fmt::format("{:<18} {:>7} {:>10.2f} {:>5.1f}% {:>9.1f} {:>9.2f}\n", name, op.calls, op.seconds * 1e3,
                         100 * op.seconds / total, op.flops / op.seconds / 1e9, op.bytes / op.seconds / 1e9);
@@ -148,9 +148,10 @@ std::string ToText(const ModelBenchResult& r, const Machine& machine) {
                         r.bytes_per_token / (1 << 20), r.bytes_per_token * r.tokens_per_second / 1e9,
                         machine.read_bytes_per_second / 1e9, 100 * r.fraction_of_limit);
   } else {
-    text += fmt::format("; {:.2f} GFLOP per token in linears, which run at {:.0f}% of the FMA peak (the whole step at "
-                        "{:.0f}%)\n",
-                        r.flops_per_token / 1e9, 100 * r.linears_fraction, 100 * r.fraction_of_limit);
+    text += fmt::format(
+        "; {:.2f} GFLOP per token in linears, which run at {:.0f}% of the FMA peak (the whole step at "
+        "{:.0f}%)\n",
+        r.flops_per_token / 1e9, 100 * r.linears_fraction, 100 * r.fraction_of_limit);
   }
   return text;
 }

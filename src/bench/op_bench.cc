@@ -1,8 +1,8 @@
 #include "bench/op_bench.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "bench/measure.h"
 
@@ -18,8 +18,8 @@ OpResult RunOpCase(const OpCase& op, const Machine& machine, ThreadPool& pool) {
 }
 
 std::string ToText(const std::vector<OpResult>& results) {
-  std::string text = fmt::format("{:<44} {:>11} {:>9} {:>9} {:>9} {:>8}\n", "operator", "us", "GB/s", "GFLOP/s", "bound",
-                                 "of limit");
+  std::string text =
+      fmt::format("{:<44} {:>11} {:>9} {:>9} {:>9} {:>8}\n", "operator", "us", "GB/s", "GFLOP/s", "bound", "of limit");
   for (const OpResult& r : results) {
     text += fmt::format("{:<44} {:>11.1f} {:>9.2f} {:>9.1f} {:>9} {:>7.0f}%\n", r.name, r.seconds * 1e6,
                         r.bytes / r.seconds / 1e9, r.flops / r.seconds / 1e9, r.memory_bound ? "memory" : "compute",

@@ -25,8 +25,8 @@ OpCase LinearCase(const std::string& name, WeightFormat format, int64_t out, int
   shape.format = format;
   shape.out = out;
   shape.in = in;
-  OpCase op{Rows("linear " + name, rows), static_cast<double>(shape.bytes()),
-            2.0 * static_cast<double>(rows * out * in), {}};
+  OpCase op{
+      Rows("linear " + name, rows), static_cast<double>(shape.bytes()), 2.0 * static_cast<double>(rows * out * in), {}};
   op.prepare = [=](ThreadPool& pool) -> std::function<void()> {
     auto weights = std::make_shared<WeightPool>(format, out, in, rows > 64 ? 0 : kColdBytes);
     auto x = std::make_shared<Buffer<float>>(RandomFloats(rows * in, 3));
@@ -40,8 +40,10 @@ OpCase OutputProjCase(int64_t rows) {
   constexpr int64_t groups = 8, rank = 1024, slice = 4096;
   ops::WeightView a{WeightFormat::kFp8, groups * rank, slice, nullptr, nullptr};
   ops::WeightView b{WeightFormat::kFp8, kHidden, groups * rank, nullptr, nullptr};
-  OpCase op{Rows("output_proj", rows), static_cast<double>(a.bytes() + b.bytes()),
-            2.0 * static_cast<double>(rows) * static_cast<double>(a.out * a.in + b.out * b.in), {}};
+  OpCase op{Rows("output_proj", rows),
+            static_cast<double>(a.bytes() + b.bytes()),
+            2.0 * static_cast<double>(rows) * static_cast<double>(a.out * a.in + b.out * b.in),
+            {}};
   op.prepare = [=](ThreadPool& pool) -> std::function<void()> {
     const int64_t cold = rows > 64 ? 0 : kColdBytes / 2;
     auto wo_a = std::make_shared<WeightPool>(a.format, a.out, a.in, cold);
@@ -57,8 +59,8 @@ OpCase OutputProjCase(int64_t rows) {
 }
 
 struct ExpertData {
-  WeightPool w13{WeightFormat::kFp4, kInter, kHidden, 2 * kExperts * (kInter * kHidden / 2 + kInter * kHidden / 32)};
-  WeightPool w2{WeightFormat::kFp4, kHidden, kInter, kExperts * (kInter * kHidden / 2 + kInter * kHidden / 32)};
+  WeightPool w13{WeightFormat::kFp4, kInter, kHidden, 2 * kExperts*(kInter* kHidden / 2 + kInter * kHidden / 32)};
+  WeightPool w2{WeightFormat::kFp4, kHidden, kInter, kExperts*(kInter* kHidden / 2 + kInter * kHidden / 32)};
   WeightPool s13{WeightFormat::kFp8, kInter, kHidden, 2 * (kInter * kHidden + kInter * kHidden / 1024)};
   WeightPool s2{WeightFormat::kFp8, kHidden, kInter, 0};
   std::vector<ops::ExpertWeights> experts;
@@ -71,8 +73,10 @@ OpCase ExpertsCase(int64_t rows) {
   const double expert_bytes = 3.0 * static_cast<double>(kInter * kHidden) * (17.0 / 32.0);
   const double shared_bytes = 3.0 * static_cast<double>(kInter * kHidden);
   const double active = static_cast<double>(std::min<int64_t>(rows * kTopk, kExperts));
-  OpCase op{Rows("experts top-6 of 64 + shared", rows), active * expert_bytes + shared_bytes,
-            2.0 * static_cast<double>(rows * (kTopk + 1)) * 3.0 * static_cast<double>(kInter * kHidden), {}};
+  OpCase op{Rows("experts top-6 of 64 + shared", rows),
+            active * expert_bytes + shared_bytes,
+            2.0 * static_cast<double>(rows * (kTopk + 1)) * 3.0 * static_cast<double>(kInter * kHidden),
+            {}};
   op.prepare = [=](ThreadPool& pool) -> std::function<void()> {
     auto d = std::make_shared<ExpertData>();
     for (size_t e = 0; e < kExperts; ++e) {
@@ -122,8 +126,10 @@ OpCase ExpertsCase(int64_t rows) {
 OpCase MhcMixCase(int64_t rows) {
   constexpr int64_t streams = 4, mixes = (2 + streams) * streams;
   ops::WeightView shape{WeightFormat::kF32, mixes, streams * kHidden, nullptr, nullptr};
-  OpCase op{Rows("mhc_mix", rows), static_cast<double>(shape.bytes()),
-            2.0 * static_cast<double>(rows * shape.out * shape.in), {}};
+  OpCase op{Rows("mhc_mix", rows),
+            static_cast<double>(shape.bytes()),
+            2.0 * static_cast<double>(rows * shape.out * shape.in),
+            {}};
   op.prepare = [=](ThreadPool& pool) -> std::function<void()> {
     auto fn = std::make_shared<WeightPool>(shape.format, shape.out, shape.in, rows > 64 ? 0 : kColdBytes);
     auto x = std::make_shared<Buffer<float>>(RandomFloats(rows * streams * kHidden, 8));
@@ -153,8 +159,10 @@ OpCase MhcMixCase(int64_t rows) {
 
 OpCase LogitsCase(int64_t rows) {
   constexpr int64_t vocab = 129280;
-  OpCase op{Rows("logits", rows), 2.0 * static_cast<double>(vocab * kHidden),
-            2.0 * static_cast<double>(rows * vocab * kHidden), {}};
+  OpCase op{Rows("logits", rows),
+            2.0 * static_cast<double>(vocab * kHidden),
+            2.0 * static_cast<double>(rows * vocab * kHidden),
+            {}};
   op.prepare = [=](ThreadPool& pool) -> std::function<void()> {
     auto head = std::make_shared<WeightPool>(WeightFormat::kBf16, vocab, kHidden, 0);
     auto x = std::make_shared<Buffer<float>>(RandomFloats(rows * kHidden, 10));

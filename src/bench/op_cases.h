@@ -10,8 +10,8 @@
 namespace senko::bench {
 
 struct OpCase {
-  std::string name;        // "linear fp8 wq_b rows=1"
-  double bytes = 0;        // that must come from memory: weights, keys, rows
+  std::string name;  // "linear fp8 wq_b rows=1"
+  double bytes = 0;  // that must come from memory: weights, keys, rows
   double flops = 0;
   // Prepares buffers and returns the work; buffers live as long as the function does.
   std::function<std::function<void()>(ThreadPool&)> prepare;

@@ -53,9 +53,7 @@ struct Sequence {
     }
     kv = {pages.data(), slot.data(), context - rows, 0};
   }
-  ops::RowBatch batch() const {
-    return {rows, positions.data(), sequences.data(), window_begin.data(), &kv, 1};
-  }
+  ops::RowBatch batch() const { return {rows, positions.data(), sequences.data(), window_begin.data(), &kv, 1}; }
 
   int64_t rows, stride = 0, ring_rows = 0;
   ops::EntryView view;
@@ -69,9 +67,10 @@ OpCase AttentionCase(int64_t rows) {
   constexpr int64_t context = 32768;
   const double keys = static_cast<double>(rows * (kWindow + kTop));
   OpCase op{"attention 64x512, 128 + 512 keys rows=" + std::to_string(rows),
-            static_cast<double>(rows) * static_cast<double>(kTop * numerics::EntryStride(kDim) +
-                                                             kWindow * numerics::WindowRowStride(kDim)),
-            4.0 * keys * static_cast<double>(kHeads * kDim), {}};
+            static_cast<double>(rows) *
+                static_cast<double>(kTop * numerics::EntryStride(kDim) + kWindow * numerics::WindowRowStride(kDim)),
+            4.0 * keys * static_cast<double>(kHeads * kDim),
+            {}};
   op.prepare = [=](ThreadPool& pool) -> std::function<void()> {
     auto s = std::make_shared<Sequence>(context, rows);
     auto q = std::make_shared<Buffer<float>>(RandomFloats(rows * kHeads * kDim, 11));
@@ -112,7 +111,9 @@ OpCase AttentionCase(int64_t rows) {
 OpCase SelectCase(int64_t context, int64_t rows) {
   const double keys = static_cast<double>(context * rows);
   OpCase op{"index + select 32x128, context " + std::to_string(context) + " rows=" + std::to_string(rows),
-            static_cast<double>(context) * 68.0, 2.0 * keys * static_cast<double>(kIndexHeads * kIndexDim), {}};
+            static_cast<double>(context) * 68.0,
+            2.0 * keys * static_cast<double>(kIndexHeads * kIndexDim),
+            {}};
   op.prepare = [=](ThreadPool& pool) -> std::function<void()> {
     auto s = std::make_shared<Sequence>(context, rows);
     auto values = std::make_shared<Buffer<uint8_t>>(static_cast<size_t>(rows * kIndexHeads * kIndexDim / 2));

@@ -1,6 +1,6 @@
-#include <vector>
-
 #include <gtest/gtest.h>
+
+#include <vector>
 
 #include "cache/page_pool.h"
 #include "cache/slot_pool.h"

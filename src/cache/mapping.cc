@@ -1,10 +1,10 @@
 #include "cache/mapping.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstring>
 #include <string>
-
-#include <sys/mman.h>
 
 #include "base/error.h"
 

@@ -24,8 +24,7 @@ namespace {
 // A random model of this configuration, made once in the user's cache folder.
 std::filesystem::path RandomModel(const std::string& config_file) {
   const std::string json = ReadTextFile(config_file, size_t{1} << 20);
-  const std::filesystem::path folder =
-      text::UserCacheFolder() / "random-models" / text::Sha256Hex(json).substr(0, 16);
+  const std::filesystem::path folder = text::UserCacheFolder() / "random-models" / text::Sha256Hex(json).substr(0, 16);
   if (std::filesystem::exists(folder / "model.safetensors")) return folder;
   std::fprintf(stderr, "making a random model of %s in %s\n", config_file.c_str(), folder.c_str());
   checkpoint::MakeModelOptions make;
@@ -69,13 +68,9 @@ int RunModelBench(BenchModelOptions options, const char* name, Bench bench) {
 
 }  // namespace
 
-int RunBenchDecode(const BenchModelOptions& options) {
-  return RunModelBench(options, "decode", bench::BenchDecode);
-}
+int RunBenchDecode(const BenchModelOptions& options) { return RunModelBench(options, "decode", bench::BenchDecode); }
 
-int RunBenchPrefill(const BenchModelOptions& options) {
-  return RunModelBench(options, "prefill", bench::BenchPrefill);
-}
+int RunBenchPrefill(const BenchModelOptions& options) { return RunModelBench(options, "prefill", bench::BenchPrefill); }
 
 int RunBenchOps(const BenchOpsOptions& options) {
   ThreadPool pool(options.threads);

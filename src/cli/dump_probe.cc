@@ -75,8 +75,8 @@ const checkpoint::TensorRef* DumpProbe::Injected(const std::string& name, DType 
   int64_t row = 1;
   for (size_t i = 1; i < tensor.shape.size(); ++i) row *= tensor.shape[i];
   if (tensor.dtype != type || tensor.shape.empty() || row != width) {
-    throw Error(ErrorCode::kInvalidArgument, "--inject: " + name + " must be " + std::string(DTypeName(type)) + " [T, " +
-                                                 std::to_string(width) + "]");
+    throw Error(ErrorCode::kInvalidArgument, "--inject: " + name + " must be " + std::string(DTypeName(type)) +
+                                                 " [T, " + std::to_string(width) + "]");
   }
   return &tensor;
 }

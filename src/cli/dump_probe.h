@@ -22,7 +22,8 @@ namespace senko::cli {
 class DumpProbe : public model::Probe {
  public:
   // Either folder may be empty. Injected tensors: DIR/prompt_{k}.safetensors of the same names, all of which must name
-  // points that run; a point that is absent is left as computed, and rows beyond the tensor's are too. Integer rows end at the first -1.
+  // points that run; a point that is absent is left as computed, and rows beyond the tensor's are too. Integer rows end
+  // at the first -1.
   DumpProbe(std::filesystem::path dump, std::filesystem::path inject);
 
   void BeginPrompt(int64_t k);

@@ -1,8 +1,8 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -123,14 +123,14 @@ int RunGenerate(const GenerateOptions& options) {
     return 0;
   }
   std::printf("\n");
-  std::fprintf(stderr,
-               "prefill %lld tokens, %.1f tokens/s; decode %lld tokens, %.1f tokens/s; %s\n"
-               "weights read per token %.1f MiB; KV %lld bytes per token; peak memory %.1f MiB, of it anonymous %.1f MiB "
-               "(workspace %.1f MiB)\n",
-               static_cast<long long>(prompt_tokens), prefill_rate, static_cast<long long>(generated), decode_rate,
-               result.finish_reason.c_str(), MiB(weight_bytes),
-               static_cast<long long>(config::KvBytesPerToken(config)), MiB(memory.peak_resident_bytes),
-               MiB(memory.anonymous_bytes), MiB(run.executor->workspace().bytes()));
+  std::fprintf(
+      stderr,
+      "prefill %lld tokens, %.1f tokens/s; decode %lld tokens, %.1f tokens/s; %s\n"
+      "weights read per token %.1f MiB; KV %lld bytes per token; peak memory %.1f MiB, of it anonymous %.1f MiB "
+      "(workspace %.1f MiB)\n",
+      static_cast<long long>(prompt_tokens), prefill_rate, static_cast<long long>(generated), decode_rate,
+      result.finish_reason.c_str(), MiB(weight_bytes), static_cast<long long>(config::KvBytesPerToken(config)),
+      MiB(memory.peak_resident_bytes), MiB(memory.anonymous_bytes), MiB(run.executor->workspace().bytes()));
   return 0;
 }
 

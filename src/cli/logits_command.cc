@@ -44,8 +44,7 @@ int RunLogits(const LogitsOptions& options) {
   }
   RunContext run = LoadForRun(options.run);
   const config::ModelConfig& config = run.config();
-  const runtime::DecoderReplay replay =
-      ParseDecoderReplay(options.run.decoder_replay, runtime::DecoderReplay::kFull);
+  const runtime::DecoderReplay replay = ParseDecoderReplay(options.run.decoder_replay, runtime::DecoderReplay::kFull);
   const auto prompts = ReadTokenFile(options.tokens, config.vocab_size);
   const int64_t hit = options.encoder_replay;
   if (hit != 0 && (hit % options.run.block_size != 0 || hit <= config.window)) {
@@ -72,7 +71,8 @@ int RunLogits(const LogitsOptions& options) {
   const int64_t largest = options.chunks.empty()
                               ? whole
                               : std::min(longest, *std::max_element(options.chunks.begin(), options.chunks.end()));
-  AllocateForRun(run, options.run, (hit != 0 ? 2 : 1) * longest + options.run.block_size, 2, std::max(largest, int64_t{1}));
+  AllocateForRun(run, options.run, (hit != 0 ? 2 : 1) * longest + options.run.block_size, 2,
+                 std::max(largest, int64_t{1}));
 
   std::vector<checkpoint::TensorSpec> specs;
   std::vector<PromptOutput> outputs;
@@ -131,7 +131,8 @@ int RunLogits(const LogitsOptions& options) {
           if (finite[static_cast<size_t>(r)] == 0 && first_bad < 0) first_bad = position;
         }
       }
-      if (progress) progress({"logits", static_cast<uint64_t>(session.size()), static_cast<uint64_t>(length), "tokens"});
+      if (progress)
+        progress({"logits", static_cast<uint64_t>(session.size()), static_cast<uint64_t>(length), "tokens"});
     }
     if (first_bad >= 0) {
       std::fprintf(stderr, "senko: prompt_%zu: from position %lld on logits are NaN or infinite\n", k,

@@ -1,4 +1,5 @@
 // The `senko` program: command-line parsing and exit codes, nothing else.
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -8,8 +9,6 @@
 #include <iostream>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -95,7 +94,9 @@ void AddGenerate(Program& p) {
   c->add_option("--token-ids", o.token_ids, "The prompt as ids: 1,2,3");
   c->add_flag("--chat", o.chat, "Send the prompt as a user's message");
   c->add_flag("--thinking", o.thinking, "With --chat: let the model reason first");
-  c->add_option("--max-tokens", o.max_tokens, "Most tokens to generate")->check(Whole(1, kMaxTokens))->capture_default_str();
+  c->add_option("--max-tokens", o.max_tokens, "Most tokens to generate")
+      ->check(Whole(1, kMaxTokens))
+      ->capture_default_str();
   c->add_option("--temperature", o.temperature, "0 takes the most likely token")->capture_default_str();
   c->add_option("--top-k", o.top_k, "Draw from the k most likely tokens; 0: all")
       ->check(Whole(0, kMaxTokens))
@@ -145,8 +146,12 @@ void AddBench(Program& p) {
     BenchModelOptions& o = p.bench_model;
     c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
     c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
-    c->add_option("--prompt-tokens", o.prompt_tokens, "Length of the random prompt")->check(Whole(1, kMaxTokens))->capture_default_str();
-    c->add_option("--decode-tokens", o.decode_tokens, "Tokens to decode")->check(Whole(1, kMaxTokens))->capture_default_str();
+    c->add_option("--prompt-tokens", o.prompt_tokens, "Length of the random prompt")
+        ->check(Whole(1, kMaxTokens))
+        ->capture_default_str();
+    c->add_option("--decode-tokens", o.decode_tokens, "Tokens to decode")
+        ->check(Whole(1, kMaxTokens))
+        ->capture_default_str();
     c->add_option("--repeats", o.repeats, "Runs; the median counts")->check(Whole(1, 1000))->capture_default_str();
     c->add_flag("--json", o.json, "One JSON object instead of a table");
     AddRunFlags(*c, o.run);
@@ -155,13 +160,12 @@ void AddBench(Program& p) {
   add("decode", "One sequence, token by token")->callback([&p] {
     p.run = [](Program& q) { return RunBenchDecode(q.bench_model); };
   });
-  add("prefill", "One prompt")->callback([&p] {
-    p.run = [](Program& q) { return RunBenchPrefill(q.bench_model); };
-  });
+  add("prefill", "One prompt")->callback([&p] { p.run = [](Program& q) { return RunBenchPrefill(q.bench_model); }; });
 }
 
 void AddInspect(Program& p) {
-  CLI::App* c = p.app.add_subcommand("inspect", "What a checkpoint or a configuration holds, and what a sequence costs");
+  CLI::App* c =
+      p.app.add_subcommand("inspect", "What a checkpoint or a configuration holds, and what a sequence costs");
   checkpoint::InspectOptions& o = p.inspect;
   c->add_option("model", o.model, "Checkpoint folder or file: opened and checked");
   c->add_option("--config", o.config, "Only this configuration");
@@ -170,7 +174,9 @@ void AddInspect(Program& p) {
   c->add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")
       ->check(Whole(64, 256))
       ->capture_default_str();
-  c->add_option("--threads", o.threads, "Of the scan; 0 takes every CPU")->check(Whole(0, kMaxThreads))->capture_default_str();
+  c->add_option("--threads", o.threads, "Of the scan; 0 takes every CPU")
+      ->check(Whole(0, kMaxThreads))
+      ->capture_default_str();
   c->callback([&p] {
     p.run = [](Program& q) {
       checkpoint::Inspect(q.inspect, std::cout, TerminalProgress());

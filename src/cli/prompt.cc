@@ -5,8 +5,7 @@
 
 namespace senko::cli {
 
-std::vector<int32_t> EncodePrompt(const text::Tokenizer& tokenizer, const std::string& text, bool chat,
-                                  bool thinking) {
+std::vector<int32_t> EncodePrompt(const text::Tokenizer& tokenizer, const std::string& text, bool chat, bool thinking) {
   if (!chat) return tokenizer.Encode(text, text::AddedTokens::kAll);
   text::Conversation conversation;
   conversation.thinking = thinking;

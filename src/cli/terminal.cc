@@ -1,9 +1,9 @@
 #include "cli/terminal.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
-
-#include <unistd.h>
 
 namespace senko::cli {
 

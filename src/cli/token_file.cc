@@ -43,8 +43,8 @@ std::vector<std::vector<int32_t>> ReadTokenFile(const std::filesystem::path& pat
     std::vector<int32_t> ids;
     for (const Json& item : list) {
       if (!item.is_number_integer() || item < 0 || item >= vocab) {
-        throw Error(ErrorCode::kInvalidArgument, where + "[" + std::to_string(ids.size()) +
-                                                     "]: not an id in [0, " + std::to_string(vocab) + ")");
+        throw Error(ErrorCode::kInvalidArgument,
+                    where + "[" + std::to_string(ids.size()) + "]: not an id in [0, " + std::to_string(vocab) + ")");
       }
       ids.push_back(item.get<int32_t>());
     }

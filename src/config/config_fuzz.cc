@@ -11,8 +11,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace senko::config;
   try {
-    const ModelConfig config =
-        ParseModelConfig(std::string_view(reinterpret_cast<const char*>(data), size), "fuzz");
+    const ModelConfig config = ParseModelConfig(std::string_view(reinterpret_cast<const char*>(data), size), "fuzz");
     MakeLayerSchedule(config);
     MakePageLayout(config, 128);
     MakeSlotLayout(config, 8);

@@ -155,8 +155,7 @@ bool Matches(const KnownKey& known, Section section, std::string_view key) {
   const std::string_view word = known.canonical.substr(dot + 1);
   if (known.canonical.starts_with(prefix) && word == key) return true;
   // Token ids may stand inside text_config; text settings may stand at the top, under either word.
-  if (section == Section::kText)
-    return known.canonical.starts_with("top.") && known.flat.empty() && word == key;
+  if (section == Section::kText) return known.canonical.starts_with("top.") && known.flat.empty() && word == key;
   if (section != Section::kTop || known.flat.find('.') != std::string_view::npos) return false;
   if (!known.flat.empty() && known.flat == key) return true;
   return known.canonical.starts_with("text.") && word == key;

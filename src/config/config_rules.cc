@@ -27,8 +27,7 @@ class Rules {
 
   void CheckDimensions() {
     const auto blocks = [this](int64_t value, const char* name) {
-      Need(value % 32 == 0,
-           std::string(name) + " = " + S(value) + ": must be a multiple of the quantisation block 32");
+      Need(value % 32 == 0, std::string(name) + " = " + S(value) + ": must be a multiple of the quantisation block 32");
     };
     blocks(c_.hidden_size, "hidden_size");
     blocks(c_.head_dim, "head_dim");
@@ -39,8 +38,7 @@ class Rules {
     Need(c_.rope_dim % 2 == 0 && c_.rope_dim <= c_.head_dim,
          "qk_rope_head_dim = " + S(c_.rope_dim) + ": must be even and at most head_dim");
     if (!c_.kv_sources.empty()) {
-      Need(c_.rope_dim <= c_.index_dim,
-           "qk_rope_head_dim = " + S(c_.rope_dim) + ": must be at most index_head_dim");
+      Need(c_.rope_dim <= c_.index_dim, "qk_rope_head_dim = " + S(c_.rope_dim) + ": must be at most index_head_dim");
     }
     Need(c_.o_groups == 0 || c_.num_heads % c_.o_groups == 0,
          "num_attention_heads = " + S(c_.num_heads) + ": must be a multiple of o_groups = " + S(c_.o_groups));
@@ -51,8 +49,7 @@ class Rules {
                                    {"eos_token_id", c_.eos_token_id},
                                    {"pad_token_id", c_.pad_token_id},
                                    {"image_token_id", c_.image_token_id}}) {
-      Need(id < c_.vocab_size,
-           std::string(name) + " = " + S(id) + ": must be below vocab_size = " + S(c_.vocab_size));
+      Need(id < c_.vocab_size, std::string(name) + " = " + S(id) + ": must be below vocab_size = " + S(c_.vocab_size));
     }
   }
 
@@ -60,12 +57,10 @@ class Rules {
     const std::vector<int64_t>& kv = c_.kv_sources;
     const std::vector<int64_t>& index = c_.index_sources;
     bool usable = true;
-    for (const auto& [name, list] :
-         {std::pair{"kv_source_layer_ids", &kv}, {"index_source_layer_ids", &index}}) {
+    for (const auto& [name, list] : {std::pair{"kv_source_layer_ids", &kv}, {"index_source_layer_ids", &index}}) {
       const bool ascending = StrictlyAscending(*list);
       const bool inside = list->empty() || list->back() < c_.num_layers;
-      Need(ascending && inside,
-           std::string(name) + ": must be strictly ascending layers below num_hidden_layers");
+      Need(ascending && inside, std::string(name) + ": must be strictly ascending layers below num_hidden_layers");
       usable = usable && ascending && inside;
     }
     if (!usable) return;
@@ -85,8 +80,7 @@ class Rules {
     for (int64_t layer = 0; layer < c_.num_layers; ++layer) {
       const int ratio = c_.ratios[static_cast<size_t>(layer)];
       if (Contains(c_.kv_sources, layer)) {
-        Need(ratio == 1 || ratio == 2,
-             "compress_ratios: KV source layer " + S(layer) + " must have ratio 1 or 2");
+        Need(ratio == 1 || ratio == 2, "compress_ratios: KV source layer " + S(layer) + " must have ratio 1 or 2");
         expected = ratio;
       } else if (ratio != expected) {
         Need(false, "compress_ratios: layer " + S(layer) + " has ratio " + S(ratio) +
@@ -113,30 +107,24 @@ class Rules {
     Need(StrictlyAscending(e.layers) && e.layers.back() < c_.num_layers,
          "engram_layer_ids: must be strictly ascending layers below num_hidden_layers");
     Need(e.head_dim % 32 == 0, "engram_head_dim = " + S(e.head_dim) + ": must be a multiple of 32");
-    Need(e.pad_token_id < c_.vocab_size,
-         "engram_pad_token_id = " + S(e.pad_token_id) + ": must be below vocab_size");
-    Need(e.compressed_vocab_size <= c_.vocab_size,
-         "engram_compressed_vocab_size: must be at most vocab_size");
-    Need(e.rows.size() == e.layers.size(),
-         "engram_num_embeddings: must have one number per engram_layer_ids entry");
+    Need(e.pad_token_id < c_.vocab_size, "engram_pad_token_id = " + S(e.pad_token_id) + ": must be below vocab_size");
+    Need(e.compressed_vocab_size <= c_.vocab_size, "engram_compressed_vocab_size: must be at most vocab_size");
+    Need(e.rows.size() == e.layers.size(), "engram_num_embeddings: must have one number per engram_layer_ids entry");
     if (!values_->violations().empty()) return;  // the walk below needs sane numbers
     const std::vector<EngramLayerHash> hashes = MakeEngramHash(e);
     for (size_t i = 0; i < hashes.size(); ++i) {
-      Need(hashes[i].rows == e.rows[i], "engram_num_embeddings: " + S(e.rows[i]) + " rows for layer " +
-                                            S(e.layers[i]) + ", but the primes of its hash sum to " +
-                                            S(hashes[i].rows));
+      Need(hashes[i].rows == e.rows[i], "engram_num_embeddings: " + S(e.rows[i]) + " rows for layer " + S(e.layers[i]) +
+                                            ", but the primes of its hash sum to " + S(hashes[i].rows));
     }
   }
 
   void CheckDspark() {
     const DsparkConfig& d = c_.dspark;
     if (d.num_stages == 0) return;
-    Need(!d.target_layers.empty() && StrictlyAscending(d.target_layers) &&
-             d.target_layers.back() < c_.num_layers,
+    Need(!d.target_layers.empty() && StrictlyAscending(d.target_layers) && d.target_layers.back() < c_.num_layers,
          "dspark_target_layer_ids: must be strictly ascending layers below num_hidden_layers");
     Need(d.noise_token_id < c_.vocab_size, "dspark_noise_token_id: must be below vocab_size");
-    Need(d.experts_per_token <= d.num_experts,
-         "dspark_num_experts_per_tok: must be at most dspark_n_routed_experts");
+    Need(d.experts_per_token <= d.num_experts, "dspark_num_experts_per_tok: must be at most dspark_n_routed_experts");
   }
 
   void CheckVision() {

@@ -15,9 +15,7 @@ std::string Shown(const Json& json) {
   return text;
 }
 
-std::string ShownName(const std::string& name) {
-  return name.size() > 80 ? name.substr(0, 80) + "..." : name;
-}
+std::string ShownName(const std::string& name) { return name.size() > 80 ? name.substr(0, 80) + "..." : name; }
 
 std::optional<int64_t> AsInt(const Json& json) {
   if (json.is_number_unsigned()) {
@@ -126,8 +124,7 @@ double ConfigValues::Real(std::string_view canonical, double low, double high) {
     const double number = value->json->get<double>();
     if (number >= low && number <= high) return number;  // false for NaN
   }
-  Violation(value->name + " = " + Shown(*value->json) + ": must be a number from " + Short(low) + " to " +
-            Short(high));
+  Violation(value->name + " = " + Shown(*value->json) + ": must be a number from " + Short(low) + " to " + Short(high));
   return 0;
 }
 
@@ -149,8 +146,7 @@ bool ConfigValues::BoolOr(std::string_view canonical, bool fallback) {
   return Has(canonical) ? Bool(canonical) : fallback;
 }
 
-std::vector<int64_t> ConfigValues::Ints(std::string_view canonical, int64_t low, int64_t high,
-                                        size_t max_count) {
+std::vector<int64_t> ConfigValues::Ints(std::string_view canonical, int64_t low, int64_t high, size_t max_count) {
   std::vector<int64_t> numbers;
   const Value* value = Find(canonical);
   if (value == nullptr) return numbers;
@@ -166,8 +162,7 @@ std::vector<int64_t> ConfigValues::Ints(std::string_view canonical, int64_t low,
   return numbers;
 }
 
-std::vector<int64_t> ConfigValues::IntsOr(std::string_view canonical, int64_t low, int64_t high,
-                                          size_t max_count) {
+std::vector<int64_t> ConfigValues::IntsOr(std::string_view canonical, int64_t low, int64_t high, size_t max_count) {
   const auto it = values_.find(canonical);
   if (it == values_.end() || it->second.json->is_null()) return {};
   return Ints(canonical, low, high, max_count);

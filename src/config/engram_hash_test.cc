@@ -55,22 +55,21 @@ TEST(EngramHash, ReproducesTheMiniConstants) {
   EXPECT_EQ(hashes[0].rows, 630);
   EXPECT_EQ(hashes[1].rows, 834);
   EXPECT_EQ(hashes[0].offsets, (std::vector<int64_t>{0, 97, 198, 301, 408, 517}));
-  EXPECT_EQ(hashes[0].multipliers, (std::vector<uint64_t>{29662608052400909u, 1873410163432121u,
-                                                          13919202536988139u, 28638879857136817u}));
-  EXPECT_EQ(hashes[1].multipliers, (std::vector<uint64_t>{31841131192811251u, 1950019090429101u,
-                                                          28509641033320619u, 7337012813361983u}));
+  EXPECT_EQ(hashes[0].multipliers,
+            (std::vector<uint64_t>{29662608052400909u, 1873410163432121u, 13919202536988139u, 28638879857136817u}));
+  EXPECT_EQ(hashes[1].multipliers,
+            (std::vector<uint64_t>{31841131192811251u, 1950019090429101u, 28509641033320619u, 7337012813361983u}));
 }
 
 // numpy.random.default_rng(seed).integers(0, 3 * 2**61 + 12345, 4), whose rejection rate of 1/4 exercises the
 // retry path. Values from numpy 2.
 TEST(EngramHash, DrawsLikeNumpyWhenItRejects) {
   const uint64_t bound = 3 * (uint64_t{1} << 61) + 12345;
-  EXPECT_EQ(DrawOddMultipliers(10007, bound, 4),
-            (std::vector<uint64_t>{11390441492121970189u, 719389502757936171u, 5344973774203455139u,
-                                   5939149901103846849u}));
-  EXPECT_EQ(DrawOddMultipliers(4000000000u, bound, 4),
-            (std::vector<uint64_t>{2034912606561398163u, 8953576837568754435u, 10975236093844329865u,
-                                   2548023984401001991u}));
+  EXPECT_EQ(DrawOddMultipliers(10007, bound, 4), (std::vector<uint64_t>{11390441492121970189u, 719389502757936171u,
+                                                                        5344973774203455139u, 5939149901103846849u}));
+  EXPECT_EQ(
+      DrawOddMultipliers(4000000000u, bound, 4),
+      (std::vector<uint64_t>{2034912606561398163u, 8953576837568754435u, 10975236093844329865u, 2548023984401001991u}));
 }
 
 TEST(EngramHash, PrimalityAgreesWithTrialDivision) {

@@ -33,10 +33,10 @@ PageLayout MakePageLayout(const ModelConfig& config, int64_t block_size);
 
 // Everything private to one sequence. Offsets are bytes from the slot's start, multiples of 256.
 struct SlotLayout {
-  int64_t ring_rows = 0;    // window + the most rows a step may verify, rounded up to 16
-  int64_t row_stride = 0;   // bytes of a window row
-  int64_t ring_bytes = 0;   // ring_rows * row_stride, rounded up to 256
-  int64_t num_rings = 0;    // backbone layers, then draft stages
+  int64_t ring_rows = 0;   // window + the most rows a step may verify, rounded up to 16
+  int64_t row_stride = 0;  // bytes of a window row
+  int64_t ring_bytes = 0;  // ring_rows * row_stride, rounded up to 256
+  int64_t num_rings = 0;   // backbone layers, then draft stages
   // Pending pair of each ratio-2 source: latent c and gate z of the last unpaired token, float32 [2, head_dim].
   int64_t pending_offset = 0;
   int64_t pending_stride = 0;  // bytes per source

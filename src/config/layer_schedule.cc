@@ -22,10 +22,14 @@ int PositionOf(const std::vector<int64_t>& values, int64_t value) {
 
 std::string_view LayerModeName(LayerMode mode) {
   switch (mode) {
-    case LayerMode::kWindow: return "window";
-    case LayerMode::kFull: return "full";
-    case LayerMode::kReindex: return "reindex";
-    case LayerMode::kReuse: return "reuse";
+    case LayerMode::kWindow:
+      return "window";
+    case LayerMode::kFull:
+      return "full";
+    case LayerMode::kReindex:
+      return "reindex";
+    case LayerMode::kReuse:
+      return "reuse";
   }
   return "?";
 }
@@ -48,8 +52,7 @@ std::vector<LayerPlan> MakeLayerSchedule(const ModelConfig& config) {
       plan.indexes = plan.index_source == l;
       plan.mode = plan.owns_kv ? LayerMode::kFull : plan.indexes ? LayerMode::kReindex : LayerMode::kReuse;
       plan.candidate_source = config.candidate_source == l;
-      plan.restricted_to_candidates =
-          config.candidate_source >= 0 && plan.index_source > config.candidate_source;
+      plan.restricted_to_candidates = config.candidate_source >= 0 && plan.index_source > config.candidate_source;
     }
     plans.push_back(plan);
   }

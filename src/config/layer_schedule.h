@@ -20,17 +20,17 @@ std::string_view LayerModeName(LayerMode mode);  // "window", "full", "reindex",
 
 struct LayerPlan {
   int64_t layer = 0;
-  int ratio = 0;                // 0, 1 or 2
+  int ratio = 0;  // 0, 1 or 2
   LayerMode mode = LayerMode::kWindow;
-  int64_t kv_source = -1;       // layer whose entries this layer reads; -1 for ratio 0
-  int64_t index_source = -1;    // layer whose selection this layer uses; -1 for ratio 0
-  int kv_source_slot = -1;      // position of kv_source in ModelConfig::kv_sources
+  int64_t kv_source = -1;     // layer whose entries this layer reads; -1 for ratio 0
+  int64_t index_source = -1;  // layer whose selection this layer uses; -1 for ratio 0
+  int kv_source_slot = -1;    // position of kv_source in ModelConfig::kv_sources
   bool owns_kv = false;
   bool indexes = false;
-  bool candidate_source = false;     // publishes candidate blocks
+  bool candidate_source = false;          // publishes candidate blocks
   bool restricted_to_candidates = false;  // its selection must lie inside the published blocks
-  bool compressed_rope = false;  // ratio > 0: compress_rope_theta with YaRN
-  int engram_slot = -1;          // position in EngramConfig::layers, or -1
+  bool compressed_rope = false;           // ratio > 0: compress_rope_theta with YaRN
+  int engram_slot = -1;                   // position in EngramConfig::layers, or -1
 };
 
 // One plan per backbone layer. The configuration is already validated.

@@ -61,8 +61,7 @@ void ReadAttention(ConfigValues* v, ModelConfig* c) {
     c->yarn.beta_slow = v->RealOr("rope.beta_slow", 1.0, 1e-3, 1e6);
   }
   // The inference spelling states no limit: what YaRN stretches the trained length to is the model's.
-  const int64_t stretched =
-      static_cast<int64_t>(static_cast<double>(c->yarn.original_max_positions) * c->yarn.factor);
+  const int64_t stretched = static_cast<int64_t>(static_cast<double>(c->yarn.original_max_positions) * c->yarn.factor);
   const bool derivable = stretched > 0 && stretched <= kMaxPositions;
   c->max_positions = derivable ? v->IntOr("text.max_position_embeddings", stretched, 1, kMaxPositions)
                                : v->Int("text.max_position_embeddings", 1, kMaxPositions);
@@ -80,8 +79,8 @@ void ReadSources(ConfigValues* v, ModelConfig* c, int64_t num_stages) {
       }
     }
   } else {
-    v->Violation("compress_ratios: " + std::to_string(count) +
-                 " entries; must be num_hidden_layers, or that plus " + "num_nextn_predict_layers");
+    v->Violation("compress_ratios: " + std::to_string(count) + " entries; must be num_hidden_layers, or that plus " +
+                 "num_nextn_predict_layers");
   }
   c->kv_sources = v->Ints("text.kv_source_layer_ids", 0, kMaxLayers, static_cast<size_t>(kMaxLayers));
   c->index_sources = v->Ints("text.index_source_layer_ids", 0, kMaxLayers, static_cast<size_t>(kMaxLayers));

@@ -74,9 +74,9 @@ struct ModelConfig {
   Yarn yarn;                       // ratio-1 and ratio-2 layers
   int64_t window = 0;              // sliding_window
 
-  std::vector<int> ratios;            // compress_ratios of the backbone layers: 0, 1 or 2 (entry per `ratio` tokens)
-  std::vector<int64_t> kv_sources;    // ascending
-  std::vector<int64_t> index_sources; // ascending, superset of kv_sources
+  std::vector<int> ratios;             // compress_ratios of the backbone layers: 0, 1 or 2 (entry per `ratio` tokens)
+  std::vector<int64_t> kv_sources;     // ascending
+  std::vector<int64_t> index_sources;  // ascending, superset of kv_sources
   int64_t index_heads = 0;
   int64_t index_dim = 0;
   int64_t index_topk = 0;

@@ -35,23 +35,22 @@ std::string Refusal(const Json& json, ErrorCode* code = nullptr) {
 
 // The same file in the inference spelling (model.md 1.2), which has no nested sections.
 Json Flat(const Json& released) {
-  const std::pair<const char*, const char*> renamed[] = {
-      {"hidden_size", "dim"},
-      {"moe_intermediate_size", "moe_inter_dim"},
-      {"num_hidden_layers", "n_layers"},
-      {"num_nextn_predict_layers", "n_mtp_layers"},
-      {"num_attention_heads", "n_heads"},
-      {"num_experts_per_tok", "n_activated_experts"},
-      {"scoring_func", "score_func"},
-      {"routed_scaling_factor", "route_scale"},
-      {"qk_rope_head_dim", "rope_head_dim"},
-      {"rms_norm_eps", "norm_eps"},
-      {"sliding_window", "window_size"},
-      {"kv_source_layer_ids", "kv_source_layers"},
-      {"index_source_layer_ids", "index_source_layers"},
-      {"candidate_source_layer_id", "candidate_source_layer"},
-      {"engram_pad_token_id", "engram_pad_id"},
-      {"dspark_num_experts_per_tok", "dspark_n_activated_experts"}};
+  const std::pair<const char*, const char*> renamed[] = {{"hidden_size", "dim"},
+                                                         {"moe_intermediate_size", "moe_inter_dim"},
+                                                         {"num_hidden_layers", "n_layers"},
+                                                         {"num_nextn_predict_layers", "n_mtp_layers"},
+                                                         {"num_attention_heads", "n_heads"},
+                                                         {"num_experts_per_tok", "n_activated_experts"},
+                                                         {"scoring_func", "score_func"},
+                                                         {"routed_scaling_factor", "route_scale"},
+                                                         {"qk_rope_head_dim", "rope_head_dim"},
+                                                         {"rms_norm_eps", "norm_eps"},
+                                                         {"sliding_window", "window_size"},
+                                                         {"kv_source_layer_ids", "kv_source_layers"},
+                                                         {"index_source_layer_ids", "index_source_layers"},
+                                                         {"candidate_source_layer_id", "candidate_source_layer"},
+                                                         {"engram_pad_token_id", "engram_pad_id"},
+                                                         {"dspark_num_experts_per_tok", "dspark_n_activated_experts"}};
   const char* absent[] = {"model_type",     "num_key_value_heads",     "hidden_act",
                           "attention_bias", "attention_dropout",       "initializer_range",
                           "use_cache",      "tie_word_embeddings",     "topk_method",
@@ -143,9 +142,7 @@ void ExpectReleased(const ModelConfig& c) {
 }
 
 TEST(ModelConfig, ReadsTheReleasedSpelling) { ExpectReleased(ParseModelConfig(DumpJson(Released()), "x")); }
-TEST(ModelConfig, ReadsTheInferenceSpelling) {
-  ExpectReleased(ParseModelConfig(DumpJson(Flat(Released())), "x"));
-}
+TEST(ModelConfig, ReadsTheInferenceSpelling) { ExpectReleased(ParseModelConfig(DumpJson(Flat(Released())), "x")); }
 
 TEST(ModelConfig, LoadsAFileOrItsFolder) {
   const std::filesystem::path folder = std::filesystem::path(SENKO_SOURCE_DIR) / "models" / "tiny";
@@ -174,8 +171,8 @@ TEST(ModelConfig, RefusesUnknownKeysByName) {
   json["text_config"]["attention_mode"] = "clever";
   json["rope.type"] = "yarn";
   ErrorCode code{};
-  EXPECT_THAT(Refusal(json, &code), AllOf(HasSubstr("text_config.attention_mode: unknown key"),
-                                          HasSubstr("rope.type: unknown key")));
+  EXPECT_THAT(Refusal(json, &code),
+              AllOf(HasSubstr("text_config.attention_mode: unknown key"), HasSubstr("rope.type: unknown key")));
   EXPECT_EQ(code, ErrorCode::kUnsupported);
 }
 
@@ -187,9 +184,9 @@ TEST(ModelConfig, ListsEveryViolationAtOnce) {
   text["hc_eps"] = "small";
   text.erase("head_dim");
   text["kv_source_layer_ids"] = {2, 4, 6, 7};
-  EXPECT_THAT(Refusal(json), AllOf(HasSubstr("hidden_size = 250"), HasSubstr("sliding_window = 0"),
-                                   HasSubstr("hc_eps = \"small\""), HasSubstr("head_dim: missing"),
-                                   HasSubstr("layer 7 is not an index source")));
+  EXPECT_THAT(Refusal(json),
+              AllOf(HasSubstr("hidden_size = 250"), HasSubstr("sliding_window = 0"), HasSubstr("hc_eps = \"small\""),
+                    HasSubstr("head_dim: missing"), HasSubstr("layer 7 is not an index source")));
 }
 
 struct BadValue {
@@ -262,8 +259,7 @@ TEST(ModelConfig, OperatorLimitsAreInclusive) {
     json["text_config"][limit.key] = limit.most;
     EXPECT_EQ(Refusal(json), "accepted") << limit.key;
     json["text_config"][limit.key] = limit.past;
-    EXPECT_THAT(Refusal(json),
-                AllOf(HasSubstr(std::string("text_config.") + limit.key + " = "), HasSubstr("from ")));
+    EXPECT_THAT(Refusal(json), AllOf(HasSubstr(std::string("text_config.") + limit.key + " = "), HasSubstr("from ")));
   }
 }
 

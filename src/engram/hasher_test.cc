@@ -31,8 +31,7 @@ config::ModelConfig SmallConfig() {
 std::vector<int32_t> SomeMap(const config::ModelConfig& c, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int32_t> map(static_cast<size_t>(c.vocab_size));
-  for (int32_t& m : map)
-    m = static_cast<int32_t>(random() % static_cast<uint64_t>(c.engram.compressed_vocab_size));
+  for (int32_t& m : map) m = static_cast<int32_t>(random() % static_cast<uint64_t>(c.engram.compressed_vocab_size));
   map[static_cast<size_t>(c.engram.pad_token_id)] = 7;
   return map;
 }
@@ -47,12 +46,10 @@ std::vector<int64_t> Literal(const config::ModelConfig& c, const std::vector<int
       __extension__ unsigned __int128 h = 0;
       for (int64_t s = 0; s < g; ++s) {
         bool blocked = false;
-        for (int64_t t = 0; t <= s; ++t)
-          blocked |= i - t < 0 || tokens[static_cast<size_t>(i - t)] == c.image_token_id;
+        for (int64_t t = 0; t <= s; ++t) blocked |= i - t < 0 || tokens[static_cast<size_t>(i - t)] == c.image_token_id;
         const int64_t token = blocked ? c.engram.pad_token_id : tokens[static_cast<size_t>(i - s)];
         __extension__ const unsigned __int128 product =
-            static_cast<unsigned __int128>(map[static_cast<size_t>(token)]) *
-            hash.multipliers[static_cast<size_t>(s)];
+            static_cast<unsigned __int128>(map[static_cast<size_t>(token)]) * hash.multipliers[static_cast<size_t>(s)];
         EXPECT_EQ(static_cast<uint64_t>(product >> 63), 0u) << "overflows int64";
         h ^= product;
       }
@@ -104,8 +101,8 @@ TEST(Hasher, ReleasedConstants) {
   EXPECT_EQ(rows[0], static_cast<int64_t>(h2 % 16000057));
   EXPECT_EQ(rows[1], static_cast<int64_t>(h2 % 16000079) + 16000057);
   hasher.Rows(1, tokens.data(), 3, rows.data());
-  const uint64_t h4 = (id(0) * 67716810739261u) ^ (id(1) * 51510806800915u) ^ (id(2) * 30921347202721u) ^
-                      (id(3) * 82619226485591u);
+  const uint64_t h4 =
+      (id(0) * 67716810739261u) ^ (id(1) * 51510806800915u) ^ (id(2) * 30921347202721u) ^ (id(3) * 82619226485591u);
   EXPECT_EQ(rows[23], static_cast<int64_t>(h4 % 16000889) + (384016682 - 16000889));
   std::mt19937_64 random(4);
   std::vector<int32_t> many(2000);

@@ -21,10 +21,10 @@ const uint8_t* Bind(const checkpoint::Checkpoint& checkpoint, const std::string&
                     const std::vector<int64_t>& shape) {
   const checkpoint::TensorRef& tensor = checkpoint.At(name);
   if (tensor.dtype != dtype || tensor.shape != shape) {
-    throw Error(ErrorCode::kCorrupt, checkpoint.file_path(tensor.file).string() + ": tensor " + name +
-                                         " is " + std::string(DTypeName(tensor.dtype)) + " " +
-                                         ShapeText(tensor.shape) + ", the configuration asks for " +
-                                         std::string(DTypeName(dtype)) + " " + ShapeText(shape));
+    throw Error(ErrorCode::kCorrupt, checkpoint.file_path(tensor.file).string() + ": tensor " + name + " is " +
+                                         std::string(DTypeName(tensor.dtype)) + " " + ShapeText(tensor.shape) +
+                                         ", the configuration asks for " + std::string(DTypeName(dtype)) + " " +
+                                         ShapeText(shape));
   }
   checkpoint.Advise(tensor, AccessPattern::kRandom);
   return reinterpret_cast<const uint8_t*>(tensor.bytes.data());

@@ -23,8 +23,8 @@ class Tables {
   const ops::EngramTable& operator[](int64_t layer) const { return tables_[static_cast<size_t>(layer)]; }
 
   // Starts reading rows that will be gathered soon, all at once, so that a table colder than memory costs one
-  // wait instead of one per row; tables of less than 256 MiB are left alone. Only advice: returns before anything is read. rows in [0, table rows), else
-  // SENKO_CHECK.
+  // wait instead of one per row; tables of less than 256 MiB are left alone. Only advice: returns before anything is
+  // read. rows in [0, table rows), else SENKO_CHECK.
   void WillNeed(int64_t layer, std::span<const int64_t> rows) const;
 
  private:

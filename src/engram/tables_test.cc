@@ -69,9 +69,8 @@ TEST_F(TablesTest, ViewTheFilesBytes) {
 TEST_F(TablesTest, AWrongShapeOrMissingTensorIsNamed) {
   Write(40);
   const auto checkpoint = checkpoint::Checkpoint::Open(path_);
-  EXPECT_THAT(
-      [&] { Tables(checkpoint, config_); },
-      testing::ThrowsMessage<Error>(testing::HasSubstr("layers.3.engram.embed.weight is F8_E4M3 [40, 64]")));
+  EXPECT_THAT([&] { Tables(checkpoint, config_); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("layers.3.engram.embed.weight is F8_E4M3 [40, 64]")));
   config_.engram.layers = {1, 5};
   EXPECT_THAT([&] { Tables(checkpoint, config_); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("layers.5.engram.embed.weight")));

@@ -9,10 +9,9 @@ namespace senko::engram {
 
 TokenMap::TokenMap(std::vector<int32_t> ids, const config::ModelConfig& config) : ids_(std::move(ids)) {
   if (size() != config.vocab_size) {
-    throw Error(ErrorCode::kInvalidArgument, "Engram token map: has " + std::to_string(size()) +
-                                                 " entries, the configuration's vocab_size is " +
-                                                 std::to_string(config.vocab_size) +
-                                                 "; use the map made from this model's tokenizer");
+    throw Error(ErrorCode::kInvalidArgument,
+                "Engram token map: has " + std::to_string(size()) + " entries, the configuration's vocab_size is " +
+                    std::to_string(config.vocab_size) + "; use the map made from this model's tokenizer");
   }
   for (size_t token = 0; token < ids_.size(); ++token) {
     if (ids_[token] >= 0 && ids_[token] < config.engram.compressed_vocab_size) continue;

@@ -167,8 +167,8 @@ void SelectEntries(const PassContext& context, const LayerWeights& layer, const 
     if (layer.plan.candidate_source) {
       std::vector<int64_t> blocks(ws.visible.data(), ws.visible.data() + n);
       for (int64_t& b : blocks) b = (b + config.candidate_block_size - 1) / config.candidate_block_size;
-      context.probe->Ints(layer.plan.layer, "candidates", lr.rows.positions(), n, config.candidate_blocks, blocks.data(),
-                          ws.candidates.data(), ws.candidate_count.data());
+      context.probe->Ints(layer.plan.layer, "candidates", lr.rows.positions(), n, config.candidate_blocks,
+                          blocks.data(), ws.candidates.data(), ws.candidate_count.data());
     }
   }
 }
@@ -218,9 +218,9 @@ void RunAttention(const PassContext& context, const LayerWeights& layer, const L
   const int64_t n = lr.rows.size();
 
   Linear(context, n, ws.xq.data(), layer.wq_a, ws.qr.data(), round);
-  ops.rms_norm({n, config.q_lora_rank, ws.qr.data(), layer.q_norm, static_cast<float>(config.rms_norm_eps),
-                ws.qr.data(), round},
-               context.pool);
+  ops.rms_norm(
+      {n, config.q_lora_rank, ws.qr.data(), layer.q_norm, static_cast<float>(config.rms_norm_eps), ws.qr.data(), round},
+      context.pool);
   if (context.model.rounds_activations()) {
     ops.round_activations(ws.qr.data(), ws.qrq.data(), n, config.q_lora_rank, context.pool);
   } else {

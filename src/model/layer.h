@@ -7,11 +7,11 @@ namespace senko::model {
 
 // What of the layer runs and over which rows.
 struct LayerRows {
-  const RowSet& rows;         // query rows
-  ops::RowBatch batch;        // their windows and staging
-  uint8_t* staging;           // window rows of this layer
-  bool kv_written = false;    // KV production and Engram injection already ran (the seam layer in the decoder pass)
-  const RowSet& kv_rows;      // rows whose window rows are staged, for the commit
+  const RowSet& rows;       // query rows
+  ops::RowBatch batch;      // their windows and staging
+  uint8_t* staging;         // window rows of this layer
+  bool kv_written = false;  // KV production and Engram injection already ran (the seam layer in the decoder pass)
+  const RowSet& kv_rows;    // rows whose window rows are staged, for the commit
 };
 
 // workspace.x = RMSNorm(collapse(stream, pre)).

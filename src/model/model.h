@@ -34,8 +34,8 @@ class Model {
  public:
   // `checkpoint` and `token_map` (token id -> Engram compressed id; may be empty without Engram) outlive the model.
   // Errors: as BindWeights; kInvalidArgument when the token map does not fit the configuration.
-  Model(const checkpoint::Checkpoint& checkpoint, const config::ModelConfig& config,
-        std::vector<int32_t> token_map, const ModelOptions& options);
+  Model(const checkpoint::Checkpoint& checkpoint, const config::ModelConfig& config, std::vector<int32_t> token_map,
+        const ModelOptions& options);
 
   const config::ModelConfig& config() const { return config_; }
   const config::PageLayout& page_layout() const { return page_layout_; }

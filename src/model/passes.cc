@@ -44,8 +44,8 @@ void AdviseEngram(const PassContext& context, std::span<const SequenceInput> seq
       hasher->Rows(layer, sequences[static_cast<size_t>(ws.encoder.sequences()[r])].tokens, ws.encoder.positions()[r],
                    ws.engram_rows.data() + r * slots);
     }
-    context.model.engram_tables()->WillNeed(
-        layer, {ws.engram_rows.data(), static_cast<size_t>(ws.encoder.size() * slots)});
+    context.model.engram_tables()->WillNeed(layer,
+                                            {ws.engram_rows.data(), static_cast<size_t>(ws.encoder.size() * slots)});
   }
 }
 
@@ -81,8 +81,7 @@ void EncoderPass(const PassContext& context, std::span<const SequenceInput> sequ
     const LayerRows rows{ws.encoder, ws.encoder.batch(), ws.staging.data(), false, ws.encoder};
     RunLayer(context, sequences, model.weights().layers[static_cast<size_t>(l)], rows);
   }
-  ProduceKv(context, sequences, model.weights().layers[static_cast<size_t>(seam)], ws.encoder,
-            ws.seam_staging.data());
+  ProduceKv(context, sequences, model.weights().layers[static_cast<size_t>(seam)], ws.encoder, ws.seam_staging.data());
 }
 
 void DecoderPass(const PassContext& context, std::span<const SequenceInput> sequences) {

@@ -6,16 +6,16 @@
 
 namespace senko::model {
 
-// Called on the engine's thread between operators. Rows are identified by position; a call may change `data`. The last KV
-// source shows its kept rows' "attn_in" twice, when KV is produced and again in the decoder pass: change both alike.
+// Called on the engine's thread between operators. Rows are identified by position; a call may change `data`. The last
+// KV source shows its kept rows' "attn_in" twice, when KV is produced and again in the decoder pass: change both alike.
 class Probe {
  public:
   virtual ~Probe() = default;
   // point: "stream_in", "pre_in", "attn_in", "attn_out", "ffn_in", "ffn_out", "route_weights", ...
   virtual void Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
                       float* data) = 0;
-  // point: "select", "candidates" (counts[rows] valid leading values, ascending) or "route_ids" (counts null: all valid).
-  // Values of row r are distinct and in [0, limits[r]); a probe that changes them keeps to that.
+  // point: "select", "candidates" (counts[rows] valid leading values, ascending) or "route_ids" (counts null: all
+  // valid). Values of row r are distinct and in [0, limits[r]); a probe that changes them keeps to that.
   virtual void Ints(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
                     const int64_t* limits, int32_t* data, int32_t* counts) = 0;
 };

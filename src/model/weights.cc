@@ -23,8 +23,8 @@ class Binder {
     for (int64_t dim : tensor.shape) count *= dim;
     if (tensor.dtype != type || count != elements) {
       throw Error(ErrorCode::kCorrupt, name + ": expected " + std::to_string(elements) + " elements of " +
-                                           std::string(DTypeName(type)) + ", found " + std::to_string(count) +
-                                           " of " + std::string(DTypeName(tensor.dtype)));
+                                           std::string(DTypeName(type)) + ", found " + std::to_string(count) + " of " +
+                                           std::string(DTypeName(tensor.dtype)));
     }
     return reinterpret_cast<const uint8_t*>(tensor.bytes.data());
   }

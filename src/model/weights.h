@@ -17,9 +17,9 @@ namespace senko::model {
 
 // One mHC site: float32 projection and its affine parameters.
 struct MhcWeights {
-  ops::WeightView fn;           // F32 [(2 + hc) * hc, hc * D]
-  const float* base = nullptr;  // [(2 + hc) * hc]
-  const float* scale = nullptr; // [3]
+  ops::WeightView fn;            // F32 [(2 + hc) * hc, hc * D]
+  const float* base = nullptr;   // [(2 + hc) * hc]
+  const float* scale = nullptr;  // [3]
 };
 
 // KV-source layers only.

@@ -76,9 +76,11 @@ Workspace::Workspace(const config::ModelConfig& config, const WorkspaceLimits& l
 
 int64_t Workspace::bytes() const {
   size_t total = 0;
-  for (const auto* b : {&stream, &pre, &pre_next, &post, &comb, &mixes, &x, &xq, &y, &qr, &qrq, &q, &o, &kv, &c, &z,
-                        &latent, &key, &index_q, &index_w, &u, &scores, &route_weights, &experts, &engram_in,
-                        &engram_kv}) {
+  for (const auto* b : {&stream,    &pre,      &pre_next, &post,   &comb,          &mixes,
+                        &x,         &xq,       &y,        &qr,     &qrq,           &q,
+                        &o,         &kv,       &c,        &z,      &latent,        &key,
+                        &index_q,   &index_w,  &u,        &scores, &route_weights, &experts,
+                        &engram_in, &engram_kv}) {
     total += b->bytes();
   }
   for (const auto* b : {&selected, &selected_count, &candidates, &candidate_count, &route_ids, &expert_begin, &pairs}) {

@@ -28,8 +28,7 @@ SENKO_HD inline uint8_t FloatToE4m3(float x) {
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<uint8_t>(sign | 0x7Fu);
   if (magnitude >= 0x43E00000u) return static_cast<uint8_t>(sign | 0x7Eu);  // >= 448
-  if (magnitude <
-      0x3C800000u) {  // below 2^-6: adding 2^14 leaves the multiple of 2^-9 in the low mantissa bits
+  if (magnitude < 0x3C800000u) {  // below 2^-6: adding 2^14 leaves the multiple of 2^-9 in the low mantissa bits
     const uint32_t rounded = FloatBits(FloatFromBits(magnitude) + 16384.0f);
     return static_cast<uint8_t>(sign | (rounded - 0x46800000u));
   }

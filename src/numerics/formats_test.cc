@@ -92,8 +92,7 @@ void CheckRounding(const char* format, int sign_shift, uint8_t nan_code, Encode 
   for (uint32_t bits : RoundingInputs(first)) {
     const uint32_t magnitude = bits & 0x7FFFFFFFu;
     const auto after = std::upper_bound(first.begin(), first.end(), magnitude);
-    const uint32_t code =
-        magnitude > 0x7F800000u ? nan_code : static_cast<uint32_t>(after - first.begin()) - 1;
+    const uint32_t code = magnitude > 0x7F800000u ? nan_code : static_cast<uint32_t>(after - first.begin()) - 1;
     const uint32_t want = code | (bits >> 31) << sign_shift;
     ASSERT_EQ(encode(FloatFromBits(bits)), want) << format << " of the float " << std::hex << bits;
   }
@@ -167,8 +166,7 @@ TEST(Quantisers, BlocksAsNumpyMakesThem) {
       QuantiseFp4Block16(&x[b * 32 + 16], &fp4_16[b * 16 + 8], &fp4_16[count * 16 + 2 * b + 1]);
     }
     const Json& want = golden["kinds"][static_cast<size_t>(kind)];
-    ASSERT_EQ(Hex(Fnv(kFnvStart, x.data(), x.size() * 4)), want["input"])
-        << "kind " << kind << ": other inputs";
+    ASSERT_EQ(Hex(Fnv(kFnvStart, x.data(), x.size() * 4)), want["input"]) << "kind " << kind << ": other inputs";
     EXPECT_EQ(Hex(Fnv(kFnvStart, fp8.data(), fp8.size())), want["fp8"]) << "kind " << kind;
     EXPECT_EQ(Hex(Fnv(kFnvStart, fp4.data(), fp4.size())), want["fp4"]) << "kind " << kind;
     EXPECT_EQ(Hex(Fnv(kFnvStart, fp4_16.data(), fp4_16.size())), want["fp4_16"]) << "kind " << kind;

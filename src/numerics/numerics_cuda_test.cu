@@ -52,16 +52,14 @@ class NumericsCuda : public testing::Test {
 // bf16, e4m3 and e2m1 code of one float, in one word.
 SENKO_HD inline uint32_t AllRoundings(uint32_t bits) {
   const float x = FloatFromBits(bits);
-  return static_cast<uint32_t>(FloatToBf16(x)) << 16 | static_cast<uint32_t>(FloatToE4m3(x)) << 8 |
-         FloatToE2m1(x);
+  return static_cast<uint32_t>(FloatToBf16(x)) << 16 | static_cast<uint32_t>(FloatToE4m3(x)) << 8 | FloatToE2m1(x);
 }
 
 constexpr uint32_t kChunk = 1u << 26;  // floats a launch
 
 __global__ void RoundChunk(uint32_t start, uint32_t* out) {
   const uint32_t stride = gridDim.x * blockDim.x;
-  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < kChunk; i += stride)
-    out[i] = AllRoundings(start + i);
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < kChunk; i += stride) out[i] = AllRoundings(start + i);
 }
 
 TEST_F(NumericsCuda, EveryFloatRoundsAsOnTheHost) {
@@ -75,8 +73,7 @@ TEST_F(NumericsCuda, EveryFloatRoundsAsOnTheHost) {
     const uint32_t workers = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
     for (uint32_t w = 0; w < workers; ++w) {
       threads.emplace_back([&, w] {
-        for (uint32_t i = w * (kChunk / workers);
-             i < (w + 1 == workers ? kChunk : (w + 1) * (kChunk / workers)); ++i) {
+        for (uint32_t i = w * (kChunk / workers); i < (w + 1 == workers ? kChunk : (w + 1) * (kChunk / workers)); ++i) {
           if (got[i] == AllRoundings(static_cast<uint32_t>(start) + i)) continue;
           first_wrong = start + i;
           return;
@@ -158,8 +155,7 @@ TEST_F(NumericsCuda, BlocksQuantiseAsOnTheHost) {
     for (uint32_t b = 0; b < kBlocks; ++b) {
       BlockResult want;
       RunBlock(kind, 21, b, &want);
-      ASSERT_EQ(std::memcmp(&got[b], &want, offsetof(BlockResult, fp8_back)), 0)
-          << "kind " << kind << " block " << b;
+      ASSERT_EQ(std::memcmp(&got[b], &want, offsetof(BlockResult, fp8_back)), 0) << "kind " << kind << " block " << b;
       ASSERT_TRUE(SameFloats(got[b].fp8_back, want.fp8_back)) << "kind " << kind << " block " << b;
       ASSERT_TRUE(SameFloats(got[b].fp4_back, want.fp4_back)) << "kind " << kind << " block " << b;
       ASSERT_TRUE(SameFloats(got[b].fp4_16_back, want.fp4_16_back)) << "kind " << kind << " block " << b;

@@ -13,9 +13,7 @@
 
 namespace senko::numerics {
 
-SENKO_HD constexpr int64_t RoundUp(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
+SENKO_HD constexpr int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 SENKO_HD constexpr int64_t WindowRowBytes(int64_t dim) { return dim + dim / 32; }
 SENKO_HD constexpr int64_t WindowRowStride(int64_t dim) { return RoundUp(WindowRowBytes(dim), 16); }

@@ -26,9 +26,8 @@ inline constexpr float kFp8Floor = 1e-4f;
 inline constexpr float kFp4Floor = 6.0f * 0x1p-126f;       // the scale's smallest normal value
 inline constexpr float kFp4Block16Floor = 6.0f * 0x1p-9f;  // e4m3's smallest value above zero
 
-inline constexpr float kInverseE4m3Max =
-    1.0f / 448.0f;                                     // as rounded float32 constants: the scales of the two
-inline constexpr float kInverseE2m1Max = 1.0f / 6.0f;  // ue8m0 quantisers are made by multiplying with these
+inline constexpr float kInverseE4m3Max = 1.0f / 448.0f;  // as rounded float32 constants: the scales of the two
+inline constexpr float kInverseE2m1Max = 1.0f / 6.0f;    // ue8m0 quantisers are made by multiplying with these
 
 // max |x|, NaN if any value is NaN.
 SENKO_HD inline float AbsMax(const float* x, int n) {
@@ -82,8 +81,7 @@ SENKO_HD inline void QuantiseFp4Block16(const float* x, uint8_t* packed, uint8_t
   const bool poisoned = !IsFinite(a);
   *scale = poisoned ? kE4m3Nan : FloatToE4m3(DivideRn(RaiseToFloor(a, kFp4Block16Floor), 6.0f));
   const float s = E4m3ToFloat(*scale);
-  for (int i = 0; i < kFp4Block16; i += 2)
-    packed[i / 2] = poisoned ? kE2m1Poison : PackE2m1(x[i], x[i + 1], s);
+  for (int i = 0; i < kFp4Block16; i += 2) packed[i / 2] = poisoned ? kE2m1Poison : PackE2m1(x[i], x[i + 1], s);
 }
 
 SENKO_HD inline void DequantiseFp8(const uint8_t* codes, uint8_t scale, float* x) {

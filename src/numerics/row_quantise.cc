@@ -101,8 +101,7 @@ HWY_INLINE Bits LoadBytes(const uint8_t* codes) { return hn::PromoteTo(kBits, hn
 
 template <int kBlock>
 HWY_INLINE void PackNibbles(const uint8_t* HWY_RESTRICT codes, uint8_t* HWY_RESTRICT packed) {
-  for (int i = 0; i < kBlock / 2; ++i)
-    packed[i] = static_cast<uint8_t>(codes[2 * i] | (codes[2 * i + 1] << 4));
+  for (int i = 0; i < kBlock / 2; ++i) packed[i] = static_cast<uint8_t>(codes[2 * i] | (codes[2 * i + 1] << 4));
 }
 template <int kBlock>
 HWY_INLINE void UnpackNibbles(const uint8_t* HWY_RESTRICT packed, uint8_t* HWY_RESTRICT codes) {

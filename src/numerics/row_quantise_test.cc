@@ -126,8 +126,7 @@ TEST_P(RowQuantise, Fp4MatchesScalar) {
         QuantiseFp4(r.x + 32 * b, want, &scale);
         DequantiseFp4(want, scale, value);
         ASSERT_EQ(scales[b], scale) << "kind " << kind << " row " << row << " block " << b;
-        for (int i = 0; i < 16; ++i)
-          ASSERT_EQ(packed[16 * b + i], want[i]) << "kind " << kind << " row " << row;
+        for (int i = 0; i < 16; ++i) ASSERT_EQ(packed[16 * b + i], want[i]) << "kind " << kind << " row " << row;
         for (int i = 0; i < 32; ++i) ASSERT_TRUE(SameFloat(back[32 * b + i], value[i])) << "kind " << kind;
       }
     }
@@ -150,8 +149,7 @@ TEST_P(RowQuantise, Fp4Block16MatchesScalar) {
         QuantiseFp4Block16(r.x + 16 * b, want, &scale);
         DequantiseFp4Block16(want, scale, value);
         ASSERT_EQ(scales[b], scale) << "kind " << kind << " row " << row << " block " << b;
-        for (int i = 0; i < 8; ++i)
-          ASSERT_EQ(packed[8 * b + i], want[i]) << "kind " << kind << " row " << row;
+        for (int i = 0; i < 8; ++i) ASSERT_EQ(packed[8 * b + i], want[i]) << "kind " << kind << " row " << row;
         for (int i = 0; i < 16; ++i) ASSERT_TRUE(SameFloat(back[16 * b + i], value[i])) << "kind " << kind;
       }
     }
@@ -168,12 +166,10 @@ TEST_P(RowQuantise, EveryCodeUnderEveryScale) {
     DequantiseFp8Row(codes.data(), scales.data(), 256, fp8.get());
     DequantiseFp4Row(codes.data(), scales.data(), 512, fp4.get());
     DequantiseFp4Block16Row(codes.data(), scales.data(), 512, fp4_16.get());
-    const float ue8m0 = Ue8m0ToFloat(static_cast<uint8_t>(scale)),
-                e4m3 = E4m3ToFloat(static_cast<uint8_t>(scale));
+    const float ue8m0 = Ue8m0ToFloat(static_cast<uint8_t>(scale)), e4m3 = E4m3ToFloat(static_cast<uint8_t>(scale));
     for (int i = 0; i < 256; ++i) {
       ASSERT_TRUE(SameFloat(fp8[i], E4m3ToFloat(static_cast<uint8_t>(i)) * ue8m0)) << i << " scale " << scale;
-      const float low = E2m1ToFloat(static_cast<uint8_t>(i & 15)),
-                  high = E2m1ToFloat(static_cast<uint8_t>(i >> 4));
+      const float low = E2m1ToFloat(static_cast<uint8_t>(i & 15)), high = E2m1ToFloat(static_cast<uint8_t>(i >> 4));
       ASSERT_TRUE(SameFloat(fp4[2 * i], low * ue8m0)) << i << " scale " << scale;
       ASSERT_TRUE(SameFloat(fp4[2 * i + 1], high * ue8m0)) << i << " scale " << scale;
       ASSERT_TRUE(SameFloat(fp4_16[2 * i], low * e4m3)) << i << " scale " << scale;
@@ -187,8 +183,7 @@ TEST_P(RowQuantise, EveryCodeUnderEveryScale) {
 TEST_P(RowQuantise, Bf16MatchesScalar) {
   std::vector<float> x;
   for (uint32_t upper = 0; upper < 65536; ++upper) {
-    for (uint32_t lower : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu})
-      x.push_back(FloatFromBits(upper << 16 | lower));
+    for (uint32_t lower : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) x.push_back(FloatFromBits(upper << 16 | lower));
   }
   const int64_t n = static_cast<int64_t>(x.size());
   Guarded<float> rounded(n);

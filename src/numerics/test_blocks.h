@@ -56,13 +56,11 @@ SENKO_HD inline void MakeBlock(int kind, uint64_t seed, uint64_t block, float* x
         break;
       case kTiny:
         value = FloatFromBits(low % (0x00800000u << (shape % 5)));
-        if (shape % 3 == 0)
-          value = FloatFromBits((shape % 2 == 0 ? 0x38D1B717u : 0x3C400000u) - 40u + low % 80u);
+        if (shape % 3 == 0) value = FloatFromBits((shape % 2 == 0 ? 0x38D1B717u : 0x3C400000u) - 40u + low % 80u);
         break;
       case kNearPowers:
-        value = i == shape % 32
-                    ? FloatFromBits(FloatBits(((shape >> 8) & 1) != 0 ? 448.0f : 6.0f) - 2u + low % 5u)
-                    : static_cast<float>(low % 0x600000u) * 0x1p-20f;
+        value = i == shape % 32 ? FloatFromBits(FloatBits(((shape >> 8) & 1) != 0 ? 448.0f : 6.0f) - 2u + low % 5u)
+                                : static_cast<float>(low % 0x600000u) * 0x1p-20f;
         value = value * PowerOfTwo(wide);
         break;
       case kSparse:

@@ -62,9 +62,7 @@ TEST(ConfigLimits, RouterTakesTheMostExpertsPerToken) {
 
 TEST(ConfigLimits, HyperConnectionsTakeTheMostStreams) {
   const int64_t hc = config::kMaxStreams, hidden = 32, outputs = (2 + hc) * hc;
-  const auto floats = [](int64_t n, float value) {
-    return std::vector<float>(static_cast<size_t>(n), value);
-  };
+  const auto floats = [](int64_t n, float value) { return std::vector<float>(static_cast<size_t>(n), value); };
   const auto fn = floats(outputs * hc * hidden, 0), base = floats(outputs, 0), scale = floats(3, 1);
   auto x = floats(hc * hidden, 2), y = floats(hidden, kNan), mixes = floats(outputs, kNan);
   auto pre = floats(hc, kNan), post = floats(hc, kNan), comb = floats(hc * hc, kNan);

@@ -20,16 +20,17 @@ void LogitsReferenceFinite(const LogitsParams& p, uint8_t* finite, ThreadPool& p
 }  // namespace
 
 OpTable CpuOps() {
-  return {LinearCpu,    RoundActivationsCpu, RmsNormCpu,   MhcMixCpu, MhcCollapseCpu,  MhcExpandCpu,    WindowWriteCpu,
-          CompressCpu,  EntryWriteCpu,       KeyWriteCpu,  AttentionCpu, IndexQueryCpu, SelectCpu,      RouterCpu,
-          ExpertsCpu,   OutputProjCpu,       EngramGatherCpu, EngramInjectCpu, LogitsCpu};
+  return {LinearCpu,     RoundActivationsCpu, RmsNormCpu,      MhcMixCpu,     MhcCollapseCpu,
+          MhcExpandCpu,  WindowWriteCpu,      CompressCpu,     EntryWriteCpu, KeyWriteCpu,
+          AttentionCpu,  IndexQueryCpu,       SelectCpu,       RouterCpu,     ExpertsCpu,
+          OutputProjCpu, EngramGatherCpu,     EngramInjectCpu, LogitsCpu};
 }
 
 OpTable ReferenceOps() {
-  return {LinearReference,       RoundActivationsReference, RmsNormReference,   MhcMixReference,
+  return {LinearReference,       RoundActivationsReference, RmsNormReference,     MhcMixReference,
           MhcCollapseReference,  MhcExpandReference,        WindowWriteReference, CompressReference,
-          EntryWriteReference,   KeyWriteReference,         AttentionReference, IndexQueryReference,
-          SelectReference,       RouterReference,           ExpertsReference,   OutputProjReference,
+          EntryWriteReference,   KeyWriteReference,         AttentionReference,   IndexQueryReference,
+          SelectReference,       RouterReference,           ExpertsReference,     OutputProjReference,
           EngramGatherReference, EngramInjectReference,     LogitsReferenceFinite};
 }
 
@@ -44,11 +45,11 @@ void ChooseOp(OpTable& table, std::string_view op, std::string_view backend) {
                 "--op-impl: unknown backend \"" + std::string(backend) + "\"; known: cpu, reference");
   }
   std::string known;
-#define SENKO_CHOOSE(name)      \
-  known += " " #name;           \
-  if (op == #name) {            \
-    table.name = from.name;     \
-    return;                     \
+#define SENKO_CHOOSE(name)  \
+  known += " " #name;       \
+  if (op == #name) {        \
+    table.name = from.name; \
+    return;                 \
   }
   SENKO_CHOOSE(linear)
   SENKO_CHOOSE(round_activations)

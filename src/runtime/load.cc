@@ -19,8 +19,9 @@ std::vector<int32_t> LoadTokenMap(const std::filesystem::path& directory, const 
   }
   const std::filesystem::path tokenizer = directory / "tokenizer.json";
   if (!std::filesystem::exists(tokenizer)) {
-    throw Error(ErrorCode::kNotFound, map.string() + ": the model has Engram layers, so it needs this file or a "
-                                                     "tokenizer.json to derive it from");
+    throw Error(ErrorCode::kNotFound, map.string() +
+                                          ": the model has Engram layers, so it needs this file or a "
+                                          "tokenizer.json to derive it from");
   }
   return text::LoadEngramMap(text::Tokenizer::FromFile(tokenizer), directory, text::UserCacheFolder(), compressed);
 }
@@ -37,8 +38,7 @@ numerics::NumericsMode ParseNumericsMode(const std::string& name) {
 LoadedModel LoadModel(const LoadOptions& options) {
   LoadedModel loaded;
   loaded.config = config::LoadModelConfig(options.directory);
-  loaded.checkpoint =
-      std::make_unique<checkpoint::Checkpoint>(checkpoint::Checkpoint::Open(options.directory));
+  loaded.checkpoint = std::make_unique<checkpoint::Checkpoint>(checkpoint::Checkpoint::Open(options.directory));
   checkpoint::ValidateCheckpoint(*loaded.checkpoint, loaded.config);
 
   model::ModelOptions model_options;

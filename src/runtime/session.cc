@@ -76,8 +76,8 @@ int64_t Session::Feed(std::span<const int32_t> tokens) {
   const int64_t vocab = executor_.model().config().vocab_size;
   for (int32_t t : tokens) {
     if (t < 0 || t >= vocab) {
-      throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(t) + " is outside the vocabulary of " +
-                                                   std::to_string(vocab));
+      throw Error(ErrorCode::kInvalidArgument,
+                  "token id " + std::to_string(t) + " is outside the vocabulary of " + std::to_string(vocab));
     }
   }
   if (replay_from_ >= 0) {

@@ -1,5 +1,10 @@
 // The promises that only whole runs can show: a prompt's cut, its neighbours and the thread count never change a bit,
 // and replay follows the rules of model.md 5.
+#include "runtime/session.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -9,15 +14,11 @@
 #include <sstream>
 #include <vector>
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/make_model.h"
 #include "runtime/generate.h"
 #include "runtime/load.h"
-#include "runtime/session.h"
 
 namespace senko::runtime {
 namespace {
@@ -27,7 +28,8 @@ using Rows = std::map<int64_t, std::vector<float>>;  // position -> logits
 // Random models of the golden configurations, each made once per run and removed at its end.
 class ModelFolders {
  public:
-  ModelFolders() : root_(std::filesystem::temp_directory_path() / ("senko_session_test_" + std::to_string(::getpid()))) {}
+  ModelFolders()
+      : root_(std::filesystem::temp_directory_path() / ("senko_session_test_" + std::to_string(::getpid()))) {}
   ~ModelFolders() {
     std::error_code ignored;
     std::filesystem::remove_all(root_, ignored);
@@ -73,7 +75,8 @@ class Rig {
     return ids;
   }
 
-  // Feeds all of `prompt` from the session's size on in pieces (the last repeats) and keeps the logits of every kept row.
+  // Feeds all of `prompt` from the session's size on in pieces (the last repeats) and keeps the logits of every kept
+  // row.
   Rows Feed(Session& session, const std::vector<int32_t>& prompt, const std::vector<int64_t>& pieces) {
     Rows rows;
     const int64_t vocab = loaded.config.vocab_size;
@@ -81,8 +84,7 @@ class Rig {
       const int64_t left = static_cast<int64_t>(prompt.size()) - session.size();
       const int64_t count = std::min(left, pieces[std::min(i, pieces.size() - 1)]);
       const std::span<const int32_t> all(prompt);
-      const int64_t kept =
-          session.Feed(all.subspan(static_cast<size_t>(session.size()), static_cast<size_t>(count)));
+      const int64_t kept = session.Feed(all.subspan(static_cast<size_t>(session.size()), static_cast<size_t>(count)));
       for (int64_t r = 0; r < kept; ++r) {
         std::vector<float> logits(static_cast<size_t>(vocab), std::numeric_limits<float>::quiet_NaN());
         executor->Logits(r, 1, logits.data(), nullptr);
@@ -156,10 +158,9 @@ TEST_P(SessionChunks, TheHaloIsExactFromTheLastPromptRowOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SessionChunks,
-                         testing::Values(Case{"mini10", "float"}, Case{"mini10", "model"},
-                                         Case{"mini10", "model-noaq"}, Case{"engram_first", "model"},
-                                         Case{"ratio1_clamp", "model"}, Case{"ratio2_shared", "model"},
-                                         Case{"window_only", "model"}),
+                         testing::Values(Case{"mini10", "float"}, Case{"mini10", "model"}, Case{"mini10", "model-noaq"},
+                                         Case{"engram_first", "model"}, Case{"ratio1_clamp", "model"},
+                                         Case{"ratio2_shared", "model"}, Case{"window_only", "model"}),
                          [](const auto& i) {
                            std::string name = i.param.config + "_" + i.param.numerics;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -192,9 +193,8 @@ TEST(Session, NeighboursInAStepDoNotChangeABit) {
   Rows got_a, got_b;
   int64_t done_a = 0, done_b = 0;
   for (const auto& [next_a, next_b] : std::vector<std::pair<int64_t, int64_t>>{{40, 1}, {41, 35}, {41, 70}, {90, 70}}) {
-    const model::SequenceInput inputs[2] = {
-        {a.data(), done_a, next_a, tables[0].data(), slots[0].data(), 0, 0, 0, 0},
-        {b.data(), done_b, next_b, tables[1].data(), slots[1].data(), 0, 0, 0, 0}};
+    const model::SequenceInput inputs[2] = {{a.data(), done_a, next_a, tables[0].data(), slots[0].data(), 0, 0, 0, 0},
+                                            {b.data(), done_b, next_b, tables[1].data(), slots[1].data(), 0, 0, 0, 0}};
     const int64_t kept = rig.executor->Run(inputs);
     ASSERT_EQ(kept, next_a - done_a + next_b - done_b);
     for (int64_t r = 0; r < kept; ++r) {

@@ -14,12 +14,16 @@ enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kF8E8M0, kI8, kU8, kI32
 constexpr size_t SizeOf(DType type) {
   switch (type) {
     case DType::kF64:
-    case DType::kI64: return 8;
+    case DType::kI64:
+      return 8;
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
-    default: return 1;
+    case DType::kF16:
+      return 2;
+    default:
+      return 1;
   }
 }
 

@@ -1,9 +1,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tensor/machine_limits.cc"
-#include "hwy/foreach_target.h"
 #include "tensor/machine_limits.h"
 
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -59,13 +59,13 @@ double MultiplyAdd(int64_t steps, float* sink) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <vector>
-
-#include <unistd.h>
 
 #include "base/check.h"
 #include "tensor/buffer.h"
@@ -78,9 +78,7 @@ HWY_EXPORT(MultiplyAdd);
 
 constexpr size_t kPiece = size_t{1} << 20;
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 size_t DefaultBytes() {
   long cache = -1;

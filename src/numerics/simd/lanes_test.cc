@@ -2,9 +2,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "numerics/simd/lanes_test.cc"
 #include "hwy/foreach_target.h"
-#include "numerics/simd/lanes-inl.h"
-
 #include "numerics/bf16.h"
+#include "numerics/simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace senko::numerics::HWY_NAMESPACE {

@@ -86,8 +86,8 @@ TEST(SimdMath, ExpIsWithinItsBound) {
 }
 
 TEST(SimdMath, ExpOfSpecialValues) {
-  const float x[16] = {kInf, -kInf, kNaN, 88.8f, 1000.0f, -87.5f, -1000.0f, 88.722839f, 0.0f, -0.0f, 1e-45f, -1e-45f,
-                       3.4e38f, -3.4e38f, -103.0f, 88.0f};
+  const float x[16] = {kInf, -kInf, kNaN,   88.8f,   1000.0f, -87.5f,   -1000.0f, 88.722839f,
+                       0.0f, -0.0f, 1e-45f, -1e-45f, 3.4e38f, -3.4e38f, -103.0f,  88.0f};
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     SCOPED_TRACE(hwy::TargetName(target));
     Choose(target);

@@ -15,8 +15,7 @@ namespace {
 
 std::vector<float> Wave(int64_t count) {
   std::vector<float> x(static_cast<size_t>(count));
-  for (size_t i = 0; i < x.size(); ++i)
-    x[i] = static_cast<float>((i * 2654435761u >> 7) % 1000) / 500.0f - 1.0f;
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 2654435761u >> 7) % 1000) / 500.0f - 1.0f;
   return x;
 }
 
@@ -81,18 +80,13 @@ void Run(benchmark::State& state, const Args& a, int threads) {
   state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
   state.counters["fraction_of_fma_peak"] =
       benchmark::Counter(flops / MeasureFmaPeak(pool), benchmark::Counter::kIsIterationInvariantRate);
-  const double bytes =
-      static_cast<double>(a.rows) * (static_cast<double>(a.window * numerics::WindowRowBytes(a.dim)) +
-                                     static_cast<double>(a.entries * numerics::EntryBytes(a.dim)));
+  const double bytes = static_cast<double>(a.rows) * (static_cast<double>(a.window * numerics::WindowRowBytes(a.dim)) +
+                                                      static_cast<double>(a.entries * numerics::EntryBytes(a.dim)));
   state.counters["KV_bytes"] = bytes;
 }
 
-void BM_Decode(benchmark::State& state) {
-  Run(state, {1, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0)));
-}
-void BM_Prefill(benchmark::State& state) {
-  Run(state, {256, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0)));
-}
+void BM_Decode(benchmark::State& state) { Run(state, {1, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0))); }
+void BM_Prefill(benchmark::State& state) { Run(state, {256, 64, 512, 64, 128, 512}, static_cast<int>(state.range(0))); }
 void BM_SmallPrefill(benchmark::State& state) {
   Run(state, {256, 8, 64, 16, 128, 512}, static_cast<int>(state.range(0)));
 }

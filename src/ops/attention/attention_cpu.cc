@@ -38,15 +38,13 @@ void AttendWholeRow(const AttentionParams& p, int64_t row, const Stages& stages)
 void AttendSharedRow(const AttentionParams& p, int64_t row, const Stages& stages, ThreadPool& pool) {
   const RowWork work = ThreadRowScratch().Prepare(p, row);
   stages.rotate(work, 0, p.heads);  // a microsecond: less than waking the threads
-  pool.ParallelFor(work.panels(), 1, [&](int64_t begin, int64_t end, int) {
-    stages.score(work, begin, end, ThreadTile(p.dim));
-  });
+  pool.ParallelFor(work.panels(), 1,
+                   [&](int64_t begin, int64_t end, int) { stages.score(work, begin, end, ThreadTile(p.dim)); });
   pool.ParallelFor(p.heads, 4, [&](int64_t begin, int64_t end, int) { stages.weigh(work, begin, end); });
   const int64_t slices = p.dim / 32;
   const int64_t grain = std::max<int64_t>(1, slices / (2 * pool.size()));
-  pool.ParallelFor(slices, grain, [&](int64_t begin, int64_t end, int) {
-    stages.mix(work, begin * 32, end * 32, ThreadTile(p.dim));
-  });
+  pool.ParallelFor(slices, grain,
+                   [&](int64_t begin, int64_t end, int) { stages.mix(work, begin * 32, end * 32, ThreadTile(p.dim)); });
 }
 
 }  // namespace

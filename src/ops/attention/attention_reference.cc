@@ -26,15 +26,13 @@ std::vector<float> ExpandKeys(const AttentionParams& p, const KeyRows& keys) {
   for (int64_t k = 0; k < keys.num_selected; ++k, out += p.dim) {
     const uint8_t* packed = p.entries.Entry(*keys.sequence, keys.selected[k]);
     for (int64_t at = 0; at < p.dim; at += numerics::kFp4Block16) {
-      numerics::DequantiseFp4Block16(packed + at / 2, packed[p.dim / 2 + at / numerics::kFp4Block16],
-                                     out + at);
+      numerics::DequantiseFp4Block16(packed + at / 2, packed[p.dim / 2 + at / numerics::kFp4Block16], out + at);
     }
   }
   return expanded;
 }
 
-void AttendHead(const AttentionParams& p, const float* q, const float* keys, int64_t num_keys, float sink,
-                float* out) {
+void AttendHead(const AttentionParams& p, const float* q, const float* keys, int64_t num_keys, float sink, float* out) {
   std::vector<double> score(static_cast<size_t>(num_keys));
   double top = -std::numeric_limits<double>::infinity();
   for (int64_t k = 0; k < num_keys; ++k) {

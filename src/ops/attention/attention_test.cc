@@ -66,8 +66,7 @@ TEST(Attention, FloatModeIsWithinTheBoundOfTheReference) {
         const auto got = world.Run(AttentionCpu);
         for (size_t i = 0; i < got.size(); ++i) {
           ASSERT_TRUE(std::isfinite(expected[i]));
-          ASSERT_NEAR(got[i], expected[i], kFloatBound)
-              << "heads " << shape.heads << " dim " << shape.dim << " " << i;
+          ASSERT_NEAR(got[i], expected[i], kFloatBound) << "heads " << shape.heads << " dim " << shape.dim << " " << i;
         }
       });
     }
@@ -85,8 +84,7 @@ TEST(Attention, RoundingModeDiffersOnlyAtRoundingBoundaries) {
     size_t differ = 0;
     for (size_t i = 0; i < got.size(); ++i) {
       const double pair = std::max(std::abs(expected[i]), std::abs(expected[i ^ 1]));
-      ASSERT_NEAR(got[i], expected[i], 3 * 0x1p-7 * pair + 1e-4)
-          << "heads " << shape.heads << " dim " << shape.dim;
+      ASSERT_NEAR(got[i], expected[i], 3 * 0x1p-7 * pair + 1e-4) << "heads " << shape.heads << " dim " << shape.dim;
       ASSERT_EQ(got[i], numerics::RoundToBf16(got[i]));
       differ += got[i] != expected[i];
     }
@@ -178,15 +176,14 @@ TEST(Attention, ARowsBitsDependOnNeitherBatchNorThreads) {
     spec.first_new = {150, 12};
     World world(spec);
     const auto all = world.Run(AttentionCpu, 1);
-    for (int threads : {2, 3, 4, 7, 16})
-      ASSERT_TRUE(SameBits(all, world.Run(AttentionCpu, threads))) << threads;
+    for (int threads : {2, 3, 4, 7, 16}) ASSERT_TRUE(SameBits(all, world.Run(AttentionCpu, threads))) << threads;
     for (size_t r = 0; r < spec.rows.size(); ++r) {
       WorldSpec alone = spec;
       alone.rows = {spec.rows[r]};
       World lone(alone);
       for (int threads : {1, 3}) {
-        ASSERT_TRUE(SameBits(Part(all, static_cast<int64_t>(r), shape.heads * shape.dim),
-                             lone.Run(AttentionCpu, threads)))
+        ASSERT_TRUE(
+            SameBits(Part(all, static_cast<int64_t>(r), shape.heads * shape.dim), lone.Run(AttentionCpu, threads)))
             << "row " << r << " threads " << threads;
       }
     }

@@ -147,8 +147,7 @@ class World {
       kv_[i].staging_begin = staging_rows;
       staging_rows += std::max<int64_t>(0, last[i] + 1 - spec_.first_new[i]) + 1;
       const int64_t needed = (entries[i] + kEntriesPerPage - 1) / kEntriesPerPage;
-      for (int64_t k = 0; k < needed; ++k)
-        page_lists_[i].push_back(static_cast<int32_t>(pages + needed - 1 - k));
+      for (int64_t k = 0; k < needed; ++k) page_lists_[i].push_back(static_cast<int32_t>(pages + needed - 1 - k));
       pages += needed;
       slots_[i].assign(static_cast<size_t>(kRingOffset + ring_rows_ * row_stride_), spec_.poison);
       kv_[i].slot = slots_[i].data();
@@ -170,8 +169,7 @@ class World {
     }
     for (const RowSpec& row : spec_.rows) {
       for (int32_t e : row.selected) {
-        const int64_t page =
-            page_lists_[static_cast<size_t>(row.sequence)][static_cast<size_t>(e / kEntriesPerPage)];
+        const int64_t page = page_lists_[static_cast<size_t>(row.sequence)][static_cast<size_t>(e / kEntriesPerPage)];
         PackEntry(row.sequence, e,
                   slab_.data() + page * page_bytes_ + kEntryOffset + e % kEntriesPerPage * entry_stride_);
       }
@@ -188,11 +186,9 @@ class World {
       sequences_.push_back(row.sequence);
       window_begin_.push_back(row.window_begin);
       selected_count_.push_back(static_cast<int32_t>(row.selected.size()));
-      std::copy(row.selected.begin(), row.selected.end(),
-                selected_.begin() + static_cast<int64_t>(r) * s.topk);
-      std::vector<float> q =
-          RandomFloats(s.heads * s.dim, 1.5f, spec_.seed + 1000, static_cast<uint32_t>(row.sequence),
-                       static_cast<uint32_t>(row.position));
+      std::copy(row.selected.begin(), row.selected.end(), selected_.begin() + static_cast<int64_t>(r) * s.topk);
+      std::vector<float> q = RandomFloats(s.heads * s.dim, 1.5f, spec_.seed + 1000, static_cast<uint32_t>(row.sequence),
+                                          static_cast<uint32_t>(row.position));
       if (spec_.round_bf16) {
         for (float& v : q) v = numerics::Bf16ToFloat(numerics::FloatToBf16(v));
       }
@@ -218,8 +214,7 @@ class World {
 };
 
 // `count` rows of one sequence from `begin` on, with the ordinary window and random ascending selections.
-inline std::vector<RowSpec> Rows(const Shape& s, int32_t sequence, int64_t begin, int64_t count,
-                                 uint32_t seed) {
+inline std::vector<RowSpec> Rows(const Shape& s, int32_t sequence, int64_t begin, int64_t count, uint32_t seed) {
   std::mt19937 random(seed + static_cast<uint32_t>(sequence));
   std::vector<RowSpec> rows;
   for (int64_t i = begin; i < begin + count; ++i) {

@@ -44,8 +44,7 @@ HWY_INLINE void MultiplyTile(const float* const* left, const float* HWY_RESTRICT
 // scores[m * stride + k] = scale * (q row m . key k) for the first `heads` rows and kPanel keys. keys is
 // [dim][kPanel]; a q row's channels from `tail` on lie in its row of `rotated`.
 HWY_INLINE void ScoreTile(const float* q, const float* rotated, int64_t tail, int64_t dim, int64_t heads,
-                          const float* HWY_RESTRICT keys, float scale, float* HWY_RESTRICT scores,
-                          int64_t stride) {
+                          const float* HWY_RESTRICT keys, float scale, float* HWY_RESTRICT scores, int64_t stride) {
   const float* head_rows[kTileHeads];
   const float* rotated_rows[kTileHeads];
   TileRows(q, dim, heads, head_rows);
@@ -69,8 +68,8 @@ HWY_INLINE void ScoreTile(const float* q, const float* rotated, int64_t tail, in
 // out[m * out_stride + c] (+)= sum over k < num_keys of weights[m * weight_stride + k] * values[k * kPanel +
 // c] for the first `heads` <= kTileHeads heads.
 HWY_INLINE void ValueTile(const float* HWY_RESTRICT weights, int64_t weight_stride, int64_t heads,
-                          const float* HWY_RESTRICT values, int64_t num_keys, bool add,
-                          float* HWY_RESTRICT out, int64_t out_stride) {
+                          const float* HWY_RESTRICT values, int64_t num_keys, bool add, float* HWY_RESTRICT out,
+                          int64_t out_stride) {
   const float* rows[kTileHeads];
   TileRows(weights, weight_stride, heads, rows);
   for (int64_t c = 0; c < kPanel; c += 16 * kTileColumns) {

@@ -37,8 +37,7 @@ HWY_INLINE v::F32x16 E4m3Values16(const uint8_t* codes) {
   const NativeI16 i16;
   for (size_t i = 0; i < v::kParts; ++i) {
     const auto wide = hn::PromoteTo(NativeU16(), hn::LoadU(NativeU8(), codes + i * v::kNativeLanes));
-    const auto shifted =
-        hn::ShiftRight<1>(hn::BitCast(i16, hn::ShiftLeft<8>(wide)));  // copies the sign to bit 14
+    const auto shifted = hn::ShiftRight<1>(hn::BitCast(i16, hn::ShiftLeft<8>(wide)));  // copies the sign to bit 14
     const auto half = hn::And(shifted, hn::Set(i16, static_cast<int16_t>(0xBF80u)));
     const auto top = hn::Set(i16, int16_t{0x3F80});
     const auto is_nan = hn::Eq(hn::And(half, top), top);
@@ -74,8 +73,7 @@ HWY_INLINE v::F32x16 E2m1Values16(Words16 codes) {
   v::F32x16 r;
   const v::NativeF32 f32;
 #if HWY_TARGET == HWY_AVX3
-  alignas(64) static constexpr float kTable[16] = {0,    .5f,  1,  1.5f,  2,  3,  4,  6,
-                                                   -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6};
+  alignas(64) static constexpr float kTable[16] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6};
   r.part[0].raw = _mm512_permutexvar_ps(codes.part[0].raw, hn::Load(f32, kTable).raw);
 #else
   const v::NativeU32 u32;
@@ -136,8 +134,7 @@ HWY_INLINE void TransposeWords16(const uint8_t* const* rows, int64_t offset, uin
   const auto store = [&](auto pairs, int at) HWY_ATTR { hn::Store(hn::BitCast(d, pairs), d, words + at); };
   for (int k = 0; k < 16; k += 4) {
     const auto a = load(k), b = load(k + 1), c = load(k + 2), e = load(k + 3);
-    const auto ab = hn::BitCast(d64, hn::InterleaveLower(d, a, b)),
-               ce = hn::BitCast(d64, hn::InterleaveLower(d, c, e));
+    const auto ab = hn::BitCast(d64, hn::InterleaveLower(d, a, b)), ce = hn::BitCast(d64, hn::InterleaveLower(d, c, e));
     store(hn::InterleaveLower(d64, ab, ce), k);
     store(hn::InterleaveUpper(d64, ab, ce), 16 + k);
     const auto ab2 = hn::BitCast(d64, hn::InterleaveUpper(d, a, b)),
@@ -156,8 +153,7 @@ HWY_INLINE void WindowKeysByChannel(const uint8_t* const* rows, int64_t dim, flo
     if (at % (32 * 16) == 0) TransposeBytes16(rows, dim + at / 32, scale_codes);
     if (at % 32 == 0) scale = Ue8m0Values16(scale_codes + at / 32 % 16 * 16);
     TransposeBytes16(rows, at, codes);
-    for (int64_t c = 0; c < 16; ++c)
-      v::Store16(v::Mul(E4m3Values16(codes + 16 * c), scale), out + (at + c) * kPanel);
+    for (int64_t c = 0; c < 16; ++c) v::Store16(v::Mul(E4m3Values16(codes + 16 * c), scale), out + (at + c) * kPanel);
   }
 }
 
@@ -186,8 +182,7 @@ HWY_INLINE void EntryKeysByChannel(const uint8_t* const* rows, int64_t dim, floa
 
 // Sixteen channels of an entry from their eight bytes.
 HWY_INLINE v::F32x16 EntryValues16(const uint8_t* packed, float scale) {
-  alignas(64) static constexpr uint32_t kShifts[16] = {0, 4, 8, 12, 16, 20, 24, 28,
-                                                       0, 4, 8, 12, 16, 20, 24, 28};
+  alignas(64) static constexpr uint32_t kShifts[16] = {0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
   const v::NativeU32 u32;
   uint32_t low, high;
   std::memcpy(&low, packed, 4);
@@ -215,8 +210,8 @@ HWY_INLINE void WindowValues(const uint8_t* const* rows, int64_t count, int64_t 
 }
 
 // The same of entries. e4m3 gives the value of a scale's code (FillE4m3Table).
-HWY_INLINE void EntryValues(const uint8_t* const* rows, int64_t count, int64_t dim, int64_t d,
-                            const float* e4m3, float* out) {
+HWY_INLINE void EntryValues(const uint8_t* const* rows, int64_t count, int64_t dim, int64_t d, const float* e4m3,
+                            float* out) {
   for (int64_t k = 0; k < count; ++k, out += kPanel) {
     const uint8_t* row = rows[k];
     const uint8_t* scales = row + dim / 2 + d / 16;

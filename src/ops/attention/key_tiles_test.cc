@@ -49,9 +49,7 @@ HWY_EXPORT(EntryTiles);
 namespace {
 
 // Equal bits, but any NaN equals any NaN.
-bool Same(float a, float b) {
-  return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(a)) == 0;
-}
+bool Same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(a)) == 0; }
 
 // 32 rows of random bytes: every code and scale occurs, NaN codes included.
 struct RandomRows {
@@ -68,8 +66,7 @@ struct RandomRows {
 };
 
 template <typename Tiles>
-void CheckTiles(int64_t dim, const RandomRows& random, const std::vector<std::vector<float>>& expected,
-                Tiles tiles) {
+void CheckTiles(int64_t dim, const RandomRows& random, const std::vector<std::vector<float>>& expected, Tiles tiles) {
   Buffer<float> by_channel(static_cast<size_t>(dim * kPanel)), panel(32 * kPanel);
   for (int64_t d = 0; d < dim; d += 32) {
     std::fill_n(by_channel.data(), by_channel.size(), -77.0f);
@@ -78,8 +75,7 @@ void CheckTiles(int64_t dim, const RandomRows& random, const std::vector<std::ve
     for (int64_t k = 0; k < 32; ++k) {
       for (int64_t c = 0; c < 32; ++c) {
         const float want = expected[static_cast<size_t>(k)][static_cast<size_t>(d + c)];
-        ASSERT_TRUE(Same(want, by_channel[static_cast<size_t>((d + c) * kPanel + k)]))
-            << k << " " << d + c << " ";
+        ASSERT_TRUE(Same(want, by_channel[static_cast<size_t>((d + c) * kPanel + k)])) << k << " " << d + c << " ";
         ASSERT_TRUE(Same(want, panel[static_cast<size_t>(k * kPanel + c)])) << k << " " << d + c;
       }
     }
@@ -99,8 +95,7 @@ TEST(KeyTiles, AreTheScalarDequantisersBits) {
         numerics::DequantiseFp8(w + d, w[dim + d / 32], &window_values[k][static_cast<size_t>(d)]);
       }
       for (int64_t d = 0; d < dim; d += 16) {
-        numerics::DequantiseFp4Block16(e + d / 2, e[dim / 2 + d / 16],
-                                       &entry_values[k][static_cast<size_t>(d)]);
+        numerics::DequantiseFp4Block16(e + d / 2, e[dim / 2 + d / 16], &entry_values[k][static_cast<size_t>(d)]);
       }
     }
     ForEachTarget([&] {

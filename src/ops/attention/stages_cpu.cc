@@ -119,8 +119,7 @@ void Weigh(const RowWork& w, int64_t head_begin, int64_t head_end) {
     for (int64_t k = 0; k < w.columns; k += 16) top16 = v::Max(top16, v::Load16(scores + k));
     const float top = v::ReduceMax(top16);
     const float window = WeighList(scores, w.window_columns, top, p.round_bf16);
-    const float entries =
-        WeighList(scores + w.window_columns, w.columns - w.window_columns, top, p.round_bf16);
+    const float entries = WeighList(scores + w.window_columns, w.columns - w.window_columns, top, p.round_bf16);
     alignas(64) float sink[16];
     v::Store16(v::Exp(v::Set16(p.sink[h] - top)), sink);
     w.denominators[h] = window + entries + sink[0];
@@ -139,13 +138,12 @@ HWY_INLINE void FinishHead(const RowWork& w, int64_t h, int64_t begin, int64_t e
   const int64_t tail = p.dim - p.rope_dim;
   const int64_t from = std::max(begin, tail);
   if (from >= end) return;
-  RopeRotate(out + from, p.rope + w.row * p.rope_dim + (from - tail), (end - from) / 2, /*inverse=*/true,
-             p.round_bf16);
+  RopeRotate(out + from, p.rope + w.row * p.rope_dim + (from - tail), (end - from) / 2, /*inverse=*/true, p.round_bf16);
 }
 
 // out (+)= weights . values over one block of at most kKeyBlock keys, for channels [begin, end).
-HWY_INLINE void MixBlock(const RowWork& w, bool window, int64_t first, int64_t count, int64_t begin,
-                         int64_t end, const float* e4m3, bool add, float* tile) {
+HWY_INLINE void MixBlock(const RowWork& w, bool window, int64_t first, int64_t count, int64_t begin, int64_t end,
+                         const float* e4m3, bool add, float* tile) {
   const AttentionParams& p = *w.p;
   const uint8_t* rows[kKeyBlock];
   for (int64_t k = 0; k < count; ++k) rows[k] = KeyRow(w, window, first + k);
@@ -158,8 +156,8 @@ HWY_INLINE void MixBlock(const RowWork& w, bool window, int64_t first, int64_t c
     }
     float* out = p.out + w.row * p.heads * p.dim + d;
     for (int64_t h = 0; h < p.heads; h += kTileHeads) {
-      ValueTile(weights + h * w.columns, w.columns, std::min<int64_t>(kTileHeads, p.heads - h), tile, count,
-                add, out + h * p.dim, p.dim);
+      ValueTile(weights + h * w.columns, w.columns, std::min<int64_t>(kTileHeads, p.heads - h), tile, count, add,
+                out + h * p.dim, p.dim);
     }
   }
 }
@@ -172,8 +170,7 @@ void Mix(const RowWork& w, int64_t channel_begin, int64_t channel_end, float* ti
   for (const bool window : {true, false}) {
     const int64_t keys = window ? w.keys.num_window : w.keys.num_selected;
     for (int64_t first = 0; first < keys; first += kKeyBlock) {
-      MixBlock(w, window, first, std::min(kKeyBlock, keys - first), channel_begin, channel_end, e4m3, add,
-               tile);
+      MixBlock(w, window, first, std::min(kKeyBlock, keys - first), channel_begin, channel_end, e4m3, add, tile);
       add = true;
     }
   }

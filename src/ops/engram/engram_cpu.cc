@@ -103,19 +103,18 @@ void EngramGatherCpu(const EngramGatherParams& p, ThreadPool& pool) {
   // Rows lie far apart, so each costs a few cache misses, or a page fault when the table is colder than
   // memory: ask for the next ones before they are needed, and let threads wait for different ones.
   constexpr int64_t kAhead = 8;
-  pool.ParallelFor(
-      count, std::max<int64_t>(1, std::min<int64_t>(p.slots, 16)), [&](int64_t begin, int64_t end, int) {
-        for (int64_t i = begin; i < end; ++i) SENKO_CHECK(p.indices[i] >= 0 && p.indices[i] < p.table.rows);
-        for (int64_t i = begin; i < end; ++i) {
-          if (i + kAhead < end) {
-            const uint8_t* next = p.table.values + p.indices[i + kAhead] * dim;
-            for (int64_t line = 0; line < dim; line += 64) __builtin_prefetch(next + line);
-            __builtin_prefetch(p.table.scales + p.indices[i + kAhead] * blocks);
-          }
-          numerics::DequantiseFp8Row(p.table.values + p.indices[i] * dim,
-                                     p.table.scales + p.indices[i] * blocks, dim, p.out + i * dim);
-        }
-      });
+  pool.ParallelFor(count, std::max<int64_t>(1, std::min<int64_t>(p.slots, 16)), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) SENKO_CHECK(p.indices[i] >= 0 && p.indices[i] < p.table.rows);
+    for (int64_t i = begin; i < end; ++i) {
+      if (i + kAhead < end) {
+        const uint8_t* next = p.table.values + p.indices[i + kAhead] * dim;
+        for (int64_t line = 0; line < dim; line += 64) __builtin_prefetch(next + line);
+        __builtin_prefetch(p.table.scales + p.indices[i + kAhead] * blocks);
+      }
+      numerics::DequantiseFp8Row(p.table.values + p.indices[i] * dim, p.table.scales + p.indices[i] * blocks, dim,
+                                 p.out + i * dim);
+    }
+  });
 }
 
 void EngramInjectCpu(const EngramInjectParams& p, ThreadPool& pool) {

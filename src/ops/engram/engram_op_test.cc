@@ -31,14 +31,12 @@ TEST(EngramGather, DequantisesTheNamedRows) {
   indices[0] = table_rows - 1;
   indices[1] = 0;
   std::vector<float> out(rows * slots * dim, kNan);
-  const EngramGatherParams p{
-      rows, slots, indices.data(), {values.data(), scales.data(), table_rows, dim}, out.data()};
+  const EngramGatherParams p{rows, slots, indices.data(), {values.data(), scales.data(), table_rows, dim}, out.data()};
   const auto check = [&] {
     for (size_t i = 0; i < indices.size(); ++i) {
       for (int64_t c = 0; c < dim; ++c) {
-        const float want =
-            std::ldexp(numerics::E4m3ToFloat(values[static_cast<size_t>(indices[i] * dim + c)]),
-                       scales[static_cast<size_t>((indices[i] * dim + c) / 32)] - 127);
+        const float want = std::ldexp(numerics::E4m3ToFloat(values[static_cast<size_t>(indices[i] * dim + c)]),
+                                      scales[static_cast<size_t>((indices[i] * dim + c) / 32)] - 127);
         const float got = out[i * static_cast<size_t>(dim) + static_cast<size_t>(c)];
         ASSERT_EQ(got, want);
         ASSERT_EQ(got, numerics::RoundToBf16(got));
@@ -91,8 +89,8 @@ struct Injection {
         const float* value = kv.data() + (r * (streams + 1) + streams) * hidden;
         double a = 0, x2 = 0, k2 = 0, size = 0;
         for (int64_t c = 0; c < hidden; ++c) {
-          const double term = double{xs[c]} * q[static_cast<size_t>(s * hidden + c)] *
-                              k[static_cast<size_t>(s * hidden + c)] * key[c];
+          const double term =
+              double{xs[c]} * q[static_cast<size_t>(s * hidden + c)] * k[static_cast<size_t>(s * hidden + c)] * key[c];
           a += term;
           size += std::abs(term);
           x2 += double{xs[c]} * xs[c];
@@ -112,8 +110,7 @@ struct Injection {
             image ? 0 : std::max(gate_of(a * rs + slack) - gate, gate - gate_of(a * rs - slack)) + 3e-7;
         for (int64_t c = 0; c < hidden; ++c) {
           const double want = xs[c] + gate * value[c];
-          const double bound = gate_error * std::abs(value[c]) +
-                               0x1p-23 * (std::abs(want) + std::abs(value[c])) +
+          const double bound = gate_error * std::abs(value[c]) + 0x1p-23 * (std::abs(want) + std::abs(value[c])) +
                                (params.round_bf16 ? 0x1.01p-8 * std::abs(want) : 0);
           ASSERT_NEAR(x[static_cast<size_t>((r * streams + s) * hidden + c)], want, image ? 0.0 : bound)
               << r << " " << s << " " << c;

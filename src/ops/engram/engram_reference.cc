@@ -39,10 +39,8 @@ void EngramInjectReference(const EngramInjectParams& p, ThreadPool&) {
         key_squares += double{key[c]} * double{key[c]};
       }
       const double n = static_cast<double>(d), eps = p.rms_eps;
-      const double dot =
-          product / (std::sqrt(x_squares / n + eps) * std::sqrt(key_squares / n + eps) * std::sqrt(n));
-      const double gate =
-          1.0 / (1.0 + std::exp(-std::copysign(std::sqrt(std::max(std::abs(dot), 1e-6)), dot)));
+      const double dot = product / (std::sqrt(x_squares / n + eps) * std::sqrt(key_squares / n + eps) * std::sqrt(n));
+      const double gate = 1.0 / (1.0 + std::exp(-std::copysign(std::sqrt(std::max(std::abs(dot), 1e-6)), dot)));
       for (int64_t c = 0; c < d; ++c) {
         const float sum = std::fma(static_cast<float>(gate), value[c], x[c]);
         x[c] = p.round_bf16 ? numerics::RoundToBf16(sum) : sum;

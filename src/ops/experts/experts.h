@@ -23,7 +23,7 @@ struct ExpertsParams {
   int64_t shared_inter = 0;  // 0: no shared expert
   int64_t num_experts = 0;
   int64_t topk = 0;
-  const float* x = nullptr;  // [rows, hidden], already activation-rounded where lin8 asks
+  const float* x = nullptr;                // [rows, hidden], already activation-rounded where lin8 asks
   const ExpertWeights* experts = nullptr;  // [num_experts]
   ExpertWeights shared;
   const float* route_weights = nullptr;  // [rows, topk]

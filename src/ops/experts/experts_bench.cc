@@ -44,7 +44,8 @@ void BM_Experts(benchmark::State& state) {
   static const double read_limit = MeasureReadBandwidth(Pool()), fma_limit = MeasureFmaPeak(Pool());
   const int64_t rows = state.range(0);
   Buffer<uint8_t> bytes(size_t{700} << 20);
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 2654435761u >> 13) % 63 + 64;  // no NaN code
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<uint8_t>(i * 2654435761u >> 13) % 63 + 64;  // no NaN code
   const uint8_t* next = bytes.data();
   std::vector<ExpertWeights> experts;
   for (int64_t e = 0; e < kExperts; ++e) experts.push_back(Expert(WeightFormat::kFp4, next));
@@ -92,8 +93,7 @@ void BM_Experts(benchmark::State& state) {
   const auto rate = benchmark::Counter::kIsRate;
   state.counters["GB/s"] = benchmark::Counter(read * 1e-9, rate);
   state.counters["of_read"] = benchmark::Counter(read / read_limit, rate);
-  state.counters["of_fma"] =
-      benchmark::Counter(flops / fma_limit, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["of_fma"] = benchmark::Counter(flops / fma_limit, benchmark::Counter::kIsIterationInvariantRate);
   state.SetLabel("limits " + std::to_string(read_limit * 1e-9) + " GB/s, " + std::to_string(fma_limit * 1e-9) +
                  " GFLOP/s");
 }

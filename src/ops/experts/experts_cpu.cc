@@ -17,14 +17,12 @@
 namespace senko::ops {
 namespace {
 
-constexpr int64_t kPieceRows = 512;   // rows of one expert per task
-constexpr int64_t kMaxOutputs = 96;   // outputs per task, at most SpanOutputs
+constexpr int64_t kPieceRows = 512;  // rows of one expert per task
+constexpr int64_t kMaxOutputs = 96;  // outputs per task, at most SpanOutputs
 constexpr int64_t kWaveCols = 1024;
 constexpr int64_t kSmallPairs = 512;  // up to this many pairs, one wave
 
-int64_t WaveCols(int64_t pairs, int64_t hidden) {
-  return pairs <= kSmallPairs ? hidden : std::min(hidden, kWaveCols);
-}
+int64_t WaveCols(int64_t pairs, int64_t hidden) { return pairs <= kSmallPairs ? hidden : std::min(hidden, kWaveCols); }
 
 // Rows of one expert, at most kPieceRows of them.
 struct Piece {
@@ -198,7 +196,8 @@ void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
   }
 
   const int64_t block = std::min(kMaxOutputs, SpanOutputs(most_rows));
-  CountTasks(plan, block, [](const Piece& piece) { return piece.weights->w1.out; }, plan.up_tasks);
+  CountTasks(
+      plan, block, [](const Piece& piece) { return piece.weights->w1.out; }, plan.up_tasks);
   ForTasks(plan.up_tasks, pool, [&](int64_t i, int64_t b) {
     const Piece& piece = plan.pieces[i];
     const int64_t inter = piece.weights->w1.out, begin = b * block, end = std::min(begin + block, inter);
@@ -212,7 +211,8 @@ void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
 
   for (int64_t col0 = 0; col0 < p.hidden; col0 += wave) {
     const int64_t cols = std::min(wave, p.hidden - col0);
-    CountTasks(plan, block, [&](const Piece&) { return cols; }, plan.down_tasks);
+    CountTasks(
+        plan, block, [&](const Piece&) { return cols; }, plan.down_tasks);
     ForTasks(plan.down_tasks, pool, [&](int64_t i, int64_t b) {
       const Piece& piece = plan.pieces[i];
       LinearSpan span;

@@ -45,7 +45,10 @@ struct Layer {
     }
     for (int64_t e = 0; e <= c.num_experts; ++e) {
       const ExpertWeights views = {weights[3 * e].view, weights[3 * e + 1].view, weights[3 * e + 2].view};
-      if (e == c.num_experts) shared = views; else experts.push_back(views);
+      if (e == c.num_experts)
+        shared = views;
+      else
+        experts.push_back(views);
     }
     x = RandomFloats(c.rows * c.hidden, random);
     for (float& value : x) value = numerics::RoundToBf16(value * 0.25f);

@@ -1,8 +1,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/experts/swiglu.cc"
+#include "ops/experts/swiglu.h"
+
 #include "hwy/foreach_target.h"
 #include "numerics/simd/math-inl.h"
-#include "ops/experts/swiglu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace senko::ops {

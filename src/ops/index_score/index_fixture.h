@@ -44,10 +44,8 @@ struct IndexFixture {
     view.key_value_bytes = shape.dim / 2;
     view.key_scale_bytes = blocks;
     view.key_value_offset = 256;
-    view.key_scale_offset =
-        view.key_value_offset + (shape.entries_per_page * view.key_value_bytes + 255) / 256 * 256;
-    view.page_bytes =
-        view.key_scale_offset + (shape.entries_per_page * view.key_scale_bytes + 255) / 256 * 256;
+    view.key_scale_offset = view.key_value_offset + (shape.entries_per_page * view.key_value_bytes + 255) / 256 * 256;
+    view.page_bytes = view.key_scale_offset + (shape.entries_per_page * view.key_scale_bytes + 255) / 256 * 256;
 
     const int64_t per_sequence = (shape.entries + shape.entries_per_page - 1) / shape.entries_per_page;
     const int64_t num_pages = std::max<int64_t>(per_sequence * shape.sequences, 1);

@@ -48,9 +48,7 @@ void IndexScoreCpu(const IndexScoreParams& p, int64_t row, int64_t begin, int64_
 
 // The same for any entries: out[i] is the score of entry list[i]. Reads of scattered keys cost no more
 // arithmetic than contiguous ones.
-void IndexScoreListReference(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count,
-                             float* out);
-void IndexScoreListCpu(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count,
-                       float* out);
+void IndexScoreListReference(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count, float* out);
+void IndexScoreListCpu(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count, float* out);
 
 }  // namespace senko::ops

@@ -71,8 +71,8 @@ void Int8Peak(benchmark::State& state) {
   }
   constexpr int64_t kRounds = 100000;
   for (auto _ : state) benchmark::DoNotOptimize(DotChains(kRounds));
-  state.counters["int8_MAC/s"] = benchmark::Counter(
-      static_cast<double>(state.iterations() * kRounds * 16 * 64), benchmark::Counter::kIsRate);
+  state.counters["int8_MAC/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * kRounds * 16 * 64), benchmark::Counter::kIsRate);
 }
 BENCHMARK(Int8Peak);
 #endif

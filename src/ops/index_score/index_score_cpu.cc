@@ -31,8 +31,7 @@ class KeyFinder {
 
   // Keys first .. first + kTileKeys - 1; false when they do not lie in one page.
   bool Tile(int64_t first, KeyRef* to) const {
-    const int64_t in_page =
-        shift_ >= 0 ? first & (view_.entries_per_page - 1) : first % view_.entries_per_page;
+    const int64_t in_page = shift_ >= 0 ? first & (view_.entries_per_page - 1) : first % view_.entries_per_page;
     if (in_page + kTileKeys > view_.entries_per_page) return false;
     KeyRef key = (*this)(first);
     for (int64_t k = 0; k < kTileKeys; ++k) {
@@ -56,8 +55,7 @@ void ScoreKeys(const IndexScoreParams& p, int64_t row, int64_t count, EntryAt en
   SENKO_CHECK(p.dim % kScoreBlock == 0 && p.heads > 0);
   const ScoreKernel kernel = ChooseScoreKernel();
   const int64_t blocks = p.dim / kScoreBlock;
-  thread_local Buffer<uint8_t>
-      memory;  // the expanded query, then the kernel's scratch; every part 64-byte aligned
+  thread_local Buffer<uint8_t> memory;  // the expanded query, then the kernel's scratch; every part 64-byte aligned
   const int64_t small = numerics::RoundUp(p.heads * blocks * 4, 64);
   const int64_t bytes = p.heads * p.dim + 2 * small + TileScratchBytes(blocks);
   if (static_cast<int64_t>(memory.size()) < bytes) memory = Buffer<uint8_t>(static_cast<size_t>(bytes));
@@ -133,8 +131,7 @@ void IndexScoreCpu(const IndexScoreParams& p, int64_t row, int64_t begin, int64_
       p, row, count, [begin](int64_t i) { return begin + i; }, out);
 }
 
-void IndexScoreListCpu(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count,
-                       float* out) {
+void IndexScoreListCpu(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count, float* out) {
   ScoreKeys<false>(
       p, row, count, [list](int64_t i) { return int64_t{list[i]}; }, out);
 }

@@ -33,10 +33,8 @@ float Score(const IndexScoreParams& p, int64_t row, int64_t entry) {
     float dot = 0;
     for (int64_t b = 0; b < blocks; ++b) {
       int units = 0;
-      for (int64_t i = b * kFp4Block; i < (b + 1) * kFp4Block; ++i)
-        units += Nibble(query, i) * Nibble(key, i);
-      const float scale =
-          numerics::Ue8m0ToFloat(query_scales[b]) * 0.25f * numerics::Ue8m0ToFloat(key_scales[b]);
+      for (int64_t i = b * kFp4Block; i < (b + 1) * kFp4Block; ++i) units += Nibble(query, i) * Nibble(key, i);
+      const float scale = numerics::Ue8m0ToFloat(query_scales[b]) * 0.25f * numerics::Ue8m0ToFloat(key_scales[b]);
       dot = std::fma(static_cast<float>(units), scale, dot);
     }
     const float rectified = dot < 0 ? 0.0f : dot;
@@ -69,8 +67,7 @@ void IndexScoreReference(const IndexScoreParams& p, int64_t row, int64_t begin, 
   for (int64_t i = 0; i < count; ++i) out[i] = Score(p, row, begin + i);
 }
 
-void IndexScoreListReference(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count,
-                             float* out) {
+void IndexScoreListReference(const IndexScoreParams& p, int64_t row, const int32_t* list, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = Score(p, row, list[i]);
 }
 

@@ -63,8 +63,7 @@ TEST(IndexScore, ReferenceIsTheFloat64SumWithinRounding) {
         const Oracle o = Float64Score(f.params, row, e);
         // One rounding per block, per head: (blocks + heads) * 2^-24 of the magnitudes, block sums being
         // exact.
-        EXPECT_LE(std::abs(scores[e] - o.score), (dim / 32 + heads) * 0x1p-24 * o.magnitude)
-            << row << " " << e;
+        EXPECT_LE(std::abs(scores[e] - o.score), (dim / 32 + heads) * 0x1p-24 * o.magnitude) << row << " " << e;
       }
     }
   }
@@ -79,12 +78,8 @@ TEST(IndexScore, EveryKernelMatchesTheReferenceBitForBit) {
       {{.heads = 1, .dim = 32, .entries = 1, .entries_per_page = 32}, 127, 127},
       {{.heads = 5, .dim = 96, .entries = 203, .sequences = 3, .rows = 4, .entries_per_page = 64}, 120, 130},
       {{.heads = 4, .dim = 32, .entries = 77, .rows = 2, .entries_per_page = 24}, 100, 140},
-      {{.heads = 32, .dim = 128, .entries = 301, .sequences = 2, .rows = 3, .entries_per_page = 128},
-       120,
-       130},
-      {{.heads = 7, .dim = 64, .entries = 130, .rows = 2, .entries_per_page = 64},
-       0,
-       255},  // NaN, under- and overflow
+      {{.heads = 32, .dim = 128, .entries = 301, .sequences = 2, .rows = 3, .entries_per_page = 128}, 120, 130},
+      {{.heads = 7, .dim = 64, .entries = 130, .rows = 2, .entries_per_page = 64}, 0, 255},  // NaN, under- and overflow
       {{.heads = 6, .dim = 256, .entries = 65, .rows = 1, .entries_per_page = 64}, 0, 20},
   };
   uint64_t seed = 100;
@@ -106,8 +101,7 @@ TEST(IndexScore, EveryKernelMatchesTheReferenceBitForBit) {
         IndexScoreCpu(f.params, row, begin, count, got.data());
         IndexScoreListCpu(f.params, row, list.data(), count, got_list.data());
         for (size_t i = 0; i < want.size(); ++i) {
-          EXPECT_EQ(Bits(got[i]), Bits(want[i]))
-              << "row " << row << " key " << begin + static_cast<int64_t>(i);
+          EXPECT_EQ(Bits(got[i]), Bits(want[i])) << "row " << row << " key " << begin + static_cast<int64_t>(i);
           EXPECT_EQ(Bits(got_list[i]), Bits(want_list[i])) << "row " << row << " key " << list[i];
         }
         EXPECT_EQ(got.back(), 12345.0f);
@@ -124,8 +118,7 @@ TEST(IndexScore, LargestIntegersDoNotOverflow) {
       std::fill(f.q_values.begin(), f.q_values.end(), q);
       for (int64_t e = 0; e < 64; ++e) std::fill_n(f.params.entries.KeyValues(f.sequence_kv[0], e), 64, k);
       const double dot = q == k ? 128 * 36.0 : 0.0;
-      const float want =
-          std::fma(f.weights[1], static_cast<float>(dot), f.weights[0] * static_cast<float>(dot));
+      const float want = std::fma(f.weights[1], static_cast<float>(dot), f.weights[0] * static_cast<float>(dot));
       ForEachTarget([&] {
         std::vector<float> got(64, kNan);
         IndexScoreCpu(f.params, 0, 0, 64, got.data());
@@ -167,8 +160,7 @@ TEST(IndexQuery, RotatesThenQuantises) {
     for (int64_t i = 0; i < rows * heads; ++i) {
       for (int64_t b = 0; b < dim / 32; ++b) {
         float block[32], want[32];
-        numerics::DequantiseFp4(values.data() + (i * dim + b * 32) / 2,
-                                scales[static_cast<size_t>(i * 3 + b)], block);
+        numerics::DequantiseFp4(values.data() + (i * dim + b * 32) / 2, scales[static_cast<size_t>(i * 3 + b)], block);
         float top = 0;
         for (int64_t d = 0; d < 32; ++d) {
           const int64_t at = b * 32 + d;

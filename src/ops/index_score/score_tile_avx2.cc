@@ -31,17 +31,14 @@ void ExpandKeys(const KeyRef* keys, int64_t blocks, uint8_t* scratch) {
         rows[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(LoadKeyBlock(keys[g * kLanes + i], b)),
                                           LoadKeyBlock(keys[g * kLanes + 4 + i], b), 1);
       }
-      const __m256i t0 = _mm256_unpacklo_epi32(rows[0], rows[1]),
-                    t1 = _mm256_unpackhi_epi32(rows[0], rows[1]);
-      const __m256i t2 = _mm256_unpacklo_epi32(rows[2], rows[3]),
-                    t3 = _mm256_unpackhi_epi32(rows[2], rows[3]);
+      const __m256i t0 = _mm256_unpacklo_epi32(rows[0], rows[1]), t1 = _mm256_unpackhi_epi32(rows[0], rows[1]);
+      const __m256i t2 = _mm256_unpacklo_epi32(rows[2], rows[3]), t3 = _mm256_unpackhi_epi32(rows[2], rows[3]);
       const __m256i quads[4] = {_mm256_unpacklo_epi64(t0, t2), _mm256_unpackhi_epi64(t0, t2),
                                 _mm256_unpacklo_epi64(t1, t3), _mm256_unpackhi_epi64(t1, t3)};
       uint8_t* to = scratch + b * 8 * kStepBytes + g * kLanes * 4;
       for (int d = 0; d < 4; ++d) {
         const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(quads[d], nibble));
-        const __m256i high =
-            _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(quads[d], 4), nibble));
+        const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(quads[d], 4), nibble));
         _mm256_store_si256(reinterpret_cast<__m256i*>(to + 2 * d * kStepBytes), low);
         _mm256_store_si256(reinterpret_cast<__m256i*>(to + (2 * d + 1) * kStepBytes), high);
       }
@@ -50,8 +47,7 @@ void ExpandKeys(const KeyRef* keys, int64_t blocks, uint8_t* scratch) {
 }
 
 template <int kHeads>
-inline void AddHeads(const ScoreQuery& query, int64_t h, const uint8_t* keys, const float* key_scales,
-                     __m256* scores) {
+inline void AddHeads(const ScoreQuery& query, int64_t h, const uint8_t* keys, const float* key_scales, __m256* scores) {
   __m256 dot[kHeads][kGroups];
   for (auto& d : dot) d[0] = d[1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < query.blocks; ++b) {
@@ -70,10 +66,10 @@ inline void AddHeads(const ScoreQuery& query, int64_t h, const uint8_t* keys, co
     for (int i = 0; i < kHeads; ++i) {
       const int64_t at = (h + i) * query.blocks + b;
       for (int g = 0; g < kGroups; ++g) {
-        const __m256i units = _mm256_add_epi32(_mm256_madd_epi16(sum[i][g], _mm256_set1_epi16(1)),
-                                               _mm256_set1_epi32(query.bias[at]));
-        const __m256 scale = _mm256_mul_ps(_mm256_set1_ps(query.scales[at]),
-                                           _mm256_load_ps(key_scales + b * kTileKeys + g * kLanes));
+        const __m256i units =
+            _mm256_add_epi32(_mm256_madd_epi16(sum[i][g], _mm256_set1_epi16(1)), _mm256_set1_epi32(query.bias[at]));
+        const __m256 scale =
+            _mm256_mul_ps(_mm256_set1_ps(query.scales[at]), _mm256_load_ps(key_scales + b * kTileKeys + g * kLanes));
         dot[i][g] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(units), scale, dot[i][g]);
       }
     }

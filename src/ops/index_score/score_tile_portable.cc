@@ -30,8 +30,7 @@ void Prepare(const uint8_t* q_values, const uint8_t* q_scales, const ScoreQuery&
 void Tile(const ScoreQuery& query, const KeyRef* keys, uint8_t* scratch, float* out) {
   int8_t* key = reinterpret_cast<int8_t*>(scratch);
   for (int64_t k = 0; k < kTileKeys; ++k) {
-    for (int64_t b = 0; b < query.blocks; ++b)
-      Expand(keys[k].values + b * (kScoreBlock / 2), key + b * kScoreBlock);
+    for (int64_t b = 0; b < query.blocks; ++b) Expand(keys[k].values + b * (kScoreBlock / 2), key + b * kScoreBlock);
     float score = 0;
     for (int64_t h = 0; h < query.heads; ++h) {
       float dot = 0;

@@ -38,17 +38,14 @@ void ExpandKeys(const KeyRef* keys, int64_t blocks, uint8_t* scratch) {
         row = _mm512_inserti32x4(row, LoadKeyBlock(k[8], b), 2);
         rows[i] = _mm512_inserti32x4(row, LoadKeyBlock(k[12], b), 3);
       }
-      const __m512i t0 = _mm512_unpacklo_epi32(rows[0], rows[1]),
-                    t1 = _mm512_unpackhi_epi32(rows[0], rows[1]);
-      const __m512i t2 = _mm512_unpacklo_epi32(rows[2], rows[3]),
-                    t3 = _mm512_unpackhi_epi32(rows[2], rows[3]);
+      const __m512i t0 = _mm512_unpacklo_epi32(rows[0], rows[1]), t1 = _mm512_unpackhi_epi32(rows[0], rows[1]);
+      const __m512i t2 = _mm512_unpacklo_epi32(rows[2], rows[3]), t3 = _mm512_unpackhi_epi32(rows[2], rows[3]);
       const __m512i quads[4] = {_mm512_unpacklo_epi64(t0, t2), _mm512_unpackhi_epi64(t0, t2),
                                 _mm512_unpacklo_epi64(t1, t3), _mm512_unpackhi_epi64(t1, t3)};
       uint8_t* to = scratch + b * 8 * kStepBytes + g * kLanes * 4;
       for (int d = 0; d < 4; ++d) {
         const __m512i low = _mm512_shuffle_epi8(table, _mm512_and_si512(quads[d], nibble));
-        const __m512i high =
-            _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(quads[d], 4), nibble));
+        const __m512i high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(quads[d], 4), nibble));
         _mm512_store_si512(to + 2 * d * kStepBytes, low);
         _mm512_store_si512(to + (2 * d + 1) * kStepBytes, high);
       }
@@ -57,14 +54,12 @@ void ExpandKeys(const KeyRef* keys, int64_t blocks, uint8_t* scratch) {
 }
 
 template <int kHeads>
-inline void AddHeads(const ScoreQuery& query, int64_t h, const uint8_t* keys, const float* key_scales,
-                     __m512* scores) {
+inline void AddHeads(const ScoreQuery& query, int64_t h, const uint8_t* keys, const float* key_scales, __m512* scores) {
   __m512 dot[kHeads][kGroups];
   for (auto& d : dot) d[0] = d[1] = _mm512_setzero_ps();
   for (int64_t b = 0; b < query.blocks; ++b) {
     __m512i sum[kHeads][kGroups];
-    for (int i = 0; i < kHeads; ++i)
-      sum[i][0] = sum[i][1] = _mm512_set1_epi32(query.bias[(h + i) * query.blocks + b]);
+    for (int i = 0; i < kHeads; ++i) sum[i][0] = sum[i][1] = _mm512_set1_epi32(query.bias[(h + i) * query.blocks + b]);
     for (int64_t d = 0; d < 8; ++d) {
       const uint8_t* k = keys + (b * 8 + d) * kStepBytes;
       const __m512i k0 = _mm512_load_si512(k), k1 = _mm512_load_si512(k + 64);

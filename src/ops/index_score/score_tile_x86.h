@@ -11,8 +11,7 @@ inline void PrepareQueryAvx2(const uint8_t* q_values, const uint8_t* q_scales, c
   const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kHalfUnits));
   const __m128i nibble = _mm_set1_epi8(0x0F);
   for (int64_t i = 0; i < query.heads * query.blocks; ++i) {
-    const __m128i packed =
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(q_values + i * (kScoreBlock / 2)));
+    const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q_values + i * (kScoreBlock / 2)));
     const __m128i low = _mm_shuffle_epi8(table, _mm_and_si128(packed, nibble));
     const __m128i high = _mm_shuffle_epi8(table, _mm_and_si128(_mm_srli_epi16(packed, 4), nibble));
     __m128i* values = reinterpret_cast<__m128i*>(query.values + i * kScoreBlock);

@@ -34,8 +34,7 @@ struct Rig {
     sequence.slot = slot.data();
   }
 
-  CompressParams Params(const std::vector<LatentRef>& latents, int ratio, bool round,
-                        std::vector<float>& out) const {
+  CompressParams Params(const std::vector<LatentRef>& latents, int ratio, bool round, std::vector<float>& out) const {
     out.assign(latents.size() * static_cast<size_t>(dim), std::nanf(""));
     CompressParams p;
     p.count = static_cast<int64_t>(latents.size());
@@ -94,8 +93,7 @@ TEST(Compress, BothFollowTheFormulaInFloatMode) {
           for (int64_t d = 0; d < dim; ++d) {
             // Weights are within 4 ulp; their products may cancel, so the bound is of the pair's magnitude (<
             // 10).
-            ASSERT_NEAR(out[static_cast<size_t>(j * dim + d)], expected[static_cast<size_t>(d)],
-                        10 * 0x1p-21);
+            ASSERT_NEAR(out[static_cast<size_t>(j * dim + d)], expected[static_cast<size_t>(d)], 10 * 0x1p-21);
           }
         }
       }
@@ -117,8 +115,7 @@ TEST(Compress, RoundsThePooledSumAndTheResult) {
       const auto i = static_cast<size_t>(j * 512 + d);
       ASSERT_EQ(fast[i], numerics::RoundToBf16(fast[i]));
       // Half a bf16 step of the final rounding, in the fast path another step where the pooled sum flips.
-      ASSERT_LE(std::abs(reference[i] - expected[static_cast<size_t>(d)]),
-                0x1.01p-8 * std::abs(reference[i]));
+      ASSERT_LE(std::abs(reference[i] - expected[static_cast<size_t>(d)]), 0x1.01p-8 * std::abs(reference[i]));
       ASSERT_LE(std::abs(fast[i] - reference[i]), 0x1p-6f * std::abs(reference[i]) + 1e-30f);
       differ += fast[i] != reference[i];
     }

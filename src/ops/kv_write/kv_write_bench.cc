@@ -24,9 +24,8 @@ void BM_WindowWrite(benchmark::State& state) {
   std::vector<uint8_t> staging(static_cast<size_t>(rows * stride));
   ThreadPool pool;
   for (auto _ : state) {
-    WindowWriteCpu(
-        {rows, kDim, kRope, x.data(), weight.data(), 1e-20f, rope.data(), true, stride, staging.data()},
-        pool);
+    WindowWriteCpu({rows, kDim, kRope, x.data(), weight.data(), 1e-20f, rope.data(), true, stride, staging.data()},
+                   pool);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * rows * (kDim * 4 + stride));

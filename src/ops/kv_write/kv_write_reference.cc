@@ -15,8 +15,7 @@ namespace {
 
 // Rotates the last rope_dim of x[dim] by the table's row `index`.
 void RotateTail(float* x, int64_t dim, int64_t rope_dim, const float* rope, int64_t index, bool round_bf16) {
-  RopeRotateReference(x + dim - rope_dim, rope + index * rope_dim, rope_dim / 2, /*inverse=*/false,
-                      round_bf16);
+  RopeRotateReference(x + dim - rope_dim, rope + index * rope_dim, rope_dim / 2, /*inverse=*/false, round_bf16);
 }
 
 }  // namespace

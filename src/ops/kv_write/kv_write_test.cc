@@ -66,8 +66,7 @@ struct Rig {
     view.key_value_bytes = numerics::IndexKeyValueBytes(dim);
     view.key_scale_bytes = numerics::IndexKeyScaleBytes(dim);
     view.key_value_offset = numerics::RoundUp(256 + kEntriesPerPage * view.entry_stride, 256);
-    view.key_scale_offset =
-        numerics::RoundUp(view.key_value_offset + kEntriesPerPage * view.key_value_bytes, 256);
+    view.key_scale_offset = numerics::RoundUp(view.key_value_offset + kEntriesPerPage * view.key_value_bytes, 256);
     view.page_bytes = numerics::RoundUp(view.key_scale_offset + kEntriesPerPage * view.key_scale_bytes, 256);
     Clear();
   }
@@ -193,9 +192,9 @@ TEST(KvWriteMeaning, DequantisedRowsAreWithinHalfAStep) {
   const int64_t stride = numerics::WindowRowStride(512);
   std::vector<uint8_t> staging(static_cast<size_t>(rig.count * stride), kPoison);
   ThreadPool pool(2);
-  WindowWriteCpu({rig.count, 512, 64, rig.x.data(), rig.weight.data(), 1e-20f, rig.rope.data(), true, stride,
-                  staging.data()},
-                 pool);
+  WindowWriteCpu(
+      {rig.count, 512, 64, rig.x.data(), rig.weight.data(), 1e-20f, rig.rope.data(), true, stride, staging.data()},
+      pool);
   EntryWriteCpu(rig.Entries(true), pool);
   for (int64_t i = 0; i < rig.count; ++i) {
     const std::vector<float> window = rig.Rotated(i, true, true);
@@ -205,8 +204,7 @@ TEST(KvWriteMeaning, DequantisedRowsAreWithinHalfAStep) {
     const LatentRef& l = rig.latents[static_cast<size_t>(i)];
     const uint8_t* packed = rig.view.Entry(rig.sequences[static_cast<size_t>(l.sequence)], l.entry);
     for (size_t d = 0; d < 512; d += 32) numerics::DequantiseFp8(row + d, row[512 + d / 32], &w[d]);
-    for (size_t d = 0; d < 512; d += 16)
-      numerics::DequantiseFp4Block16(packed + d / 2, packed[256 + d / 16], &e[d]);
+    for (size_t d = 0; d < 512; d += 16) numerics::DequantiseFp4Block16(packed + d / 2, packed[256 + d / 16], &e[d]);
     for (size_t d = 0; d < 512; ++d) {
       // e4m3: 2^-4 relative, or half of 2^-9 of the scale, which is at most max / 224. e2m1: half of the
       // widest step (2 of 6), plus the scale's own rounding of 2^-4.

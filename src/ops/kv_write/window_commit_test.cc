@@ -24,8 +24,8 @@ std::vector<uint8_t> RowBytes(int64_t sequence, int64_t position) {
 TEST(WindowCommit, TheRingHoldsTheLastRowsWhateverTheChunks) {
   for (int64_t ring_rows : {1, 7, 16, 48}) {
     std::mt19937 random(static_cast<uint32_t>(ring_rows));
-    std::vector<std::vector<uint8_t>> slots(
-        2, std::vector<uint8_t>(size_t(kRingOffset + ring_rows * kStride + 32), 0xEE));
+    std::vector<std::vector<uint8_t>> slots(2,
+                                            std::vector<uint8_t>(size_t(kRingOffset + ring_rows * kStride + 32), 0xEE));
     int64_t next[2] = {0, 1000};
     std::map<int64_t, std::vector<uint8_t>> expected[2];  // ring index -> bytes
     for (int step = 0; step < 40; ++step) {
@@ -48,8 +48,7 @@ TEST(WindowCommit, TheRingHoldsTheLastRowsWhateverTheChunks) {
       WindowCommit({sequences, counts, 2, {kRingOffset, ring_rows, kStride, staging.data()}});
       for (size_t s = 0; s < 2; ++s) {
         for (const auto& [index, bytes] : expected[s]) {
-          ASSERT_TRUE(
-              std::equal(bytes.begin(), bytes.end(), slots[s].begin() + kRingOffset + index * kStride))
+          ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), slots[s].begin() + kRingOffset + index * kStride))
               << "ring " << ring_rows << " step " << step << " index " << index;
         }
         for (int64_t i = 0; i < kRingOffset; ++i) ASSERT_EQ(slots[s][size_t(i)], 0xEE);

@@ -27,8 +27,8 @@ struct WeightView {
   const uint8_t* scale = nullptr;  // kFp8 and kFp4
 
   int64_t row_bytes() const {
-    return format == WeightFormat::kFp4 ? in / 2
-           : format == WeightFormat::kFp8 ? in
+    return format == WeightFormat::kFp4    ? in / 2
+           : format == WeightFormat::kFp8  ? in
            : format == WeightFormat::kBf16 ? 2 * in
                                            : 4 * in;
   }

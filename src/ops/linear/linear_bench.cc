@@ -30,7 +30,8 @@ double FmaLimit() {
   return limit;
 }
 
-// Weights whose codes are neither NaN nor subnormal in any format, large enough that a decode step finds none of them in a cache.
+// Weights whose codes are neither NaN nor subnormal in any format, large enough that a decode step finds none of them
+// in a cache.
 constexpr size_t kBytes = size_t{1} << 30;
 const Buffer<uint8_t>& Bytes() {
   static const Buffer<uint8_t> bytes = [] {

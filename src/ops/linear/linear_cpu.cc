@@ -29,8 +29,8 @@ struct CallScratch {
   Buffer<float> packed;
 };
 
-// Outputs per task. A narrow projection streamed for few rows (the 24 mixes of mHC over 20,480 columns) is cut finer, so
-// that its weights come through every core; FP8 keeps to whole scale tiles.
+// Outputs per task. A narrow projection streamed for few rows (the 24 mixes of mHC over 20,480 columns) is cut finer,
+// so that its weights come through every core; FP8 keeps to whole scale tiles.
 int64_t TaskOutputs(const WeightView& weight, int64_t rows, int threads) {
   const int64_t outputs = SpanOutputs(rows);
   if (rows > kSkinnyRows || weight.format == WeightFormat::kFp8) return outputs;

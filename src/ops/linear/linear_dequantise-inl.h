@@ -28,12 +28,13 @@ inline constexpr int kTileOuts = 6;
 #else
 inline constexpr int kTileOuts = 3;
 #endif
-inline constexpr int64_t kPanelOuts = 96;                // outputs per panel, a multiple of kTileOuts
-inline constexpr int64_t kFp4Steps = kFp4BlockCols / 16;  // steps that share one scale per lane
+inline constexpr int64_t kPanelOuts = 96;                             // outputs per panel, a multiple of kTileOuts
+inline constexpr int64_t kFp4Steps = kFp4BlockCols / 16;              // steps that share one scale per lane
 inline constexpr int64_t kScaleFloats = kChunk / kFp4BlockCols * 16;  // FP4 scales per output and chunk
 static_assert(kPanelOuts % kTileOuts == 0);
 
-// Where one output's weights go: step s, lane l at values[s * kStep + l]; FP4 scales of block b at scales[b * kStep + l].
+// Where one output's weights go: step s, lane l at values[s * kStep + l]; FP4 scales of block b at scales[b * kStep +
+// l].
 inline constexpr int64_t kStep = 16 * kTileOuts;
 
 // One FP4 block of which `groups` (1..16) groups of 32 columns exist; the rest is zero. Values unscaled.
@@ -136,9 +137,12 @@ inline void DequantisePlain(const WeightView& w, int64_t n, int64_t k0, int64_t 
 inline void DequantiseRow(const WeightView& w, int64_t n, int64_t k0, int64_t count, float* HWY_RESTRICT values,
                           float* HWY_RESTRICT scales) {
   switch (w.format) {
-    case WeightFormat::kFp4: return DequantiseFp4(w, n, k0, count, values, scales);
-    case WeightFormat::kFp8: return DequantiseFp8(w, n, k0, count, values);
-    default: return DequantisePlain(w, n, k0, count, values);
+    case WeightFormat::kFp4:
+      return DequantiseFp4(w, n, k0, count, values, scales);
+    case WeightFormat::kFp8:
+      return DequantiseFp8(w, n, k0, count, values);
+    default:
+      return DequantisePlain(w, n, k0, count, values);
   }
 }
 

@@ -1,12 +1,11 @@
 // The wide kernel: weights expanded to float once per block of outputs, then register-blocked dot products.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_panel.cc"
-#include "hwy/foreach_target.h"
-#include "ops/linear/linear_dequantise-inl.h"
-
 #include <algorithm>
 
+#include "hwy/foreach_target.h"
 #include "numerics/bf16.h"
+#include "ops/linear/linear_dequantise-inl.h"
 #include "ops/linear/linear_span.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,8 +28,8 @@ using NativeVec = hn::Vec<v::NativeF32>;
 //   panel: [step][kTileOuts][16]; scales: [block][kTileOuts][16], FP4 only
 template <int kRows, bool kGrouped>
 HWY_NOINLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY_RESTRICT panel,
-                          const float* HWY_RESTRICT scales, int64_t steps, int64_t tail,
-                          float (*HWY_RESTRICT sums)[kTileOuts]) {
+                            const float* HWY_RESTRICT scales, int64_t steps, int64_t tail,
+                            float (*HWY_RESTRICT sums)[kTileOuts]) {
   constexpr size_t kLanes = v::kNativeLanes;
   const v::NativeF32 d;
   v::F32x16 lanes[kRows][kTileOuts];
@@ -86,8 +85,8 @@ HWY_NOINLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY
 
 // Adds one chunk's sums of rows [row, row + kRows) and outputs [n, n + outs) to y.
 template <int kRows>
-void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, int64_t k0, int64_t count,
-                         const float* panel, const float* scales) {
+void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, int64_t k0, int64_t count, const float* panel,
+              const float* scales) {
   const float* x[kRows];
   for (int r = 0; r < kRows; ++r) x[r] = p.x[row + r] + k0;
   float sums[kRows][kTileOuts];

@@ -2,14 +2,13 @@
 // linear_panel.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_skinny.cc"
-#include "hwy/foreach_target.h"
-#include "ops/linear/linear_decode-inl.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
 #include "numerics/bf16.h"
+#include "ops/linear/linear_decode-inl.h"
 #include "ops/linear/linear_span.h"
 #include "tensor/buffer.h"
 
@@ -280,10 +279,14 @@ constexpr int kPlainOuts = 2;
 
 void SkinnySpan(const LinearSpan& span, float* scaled) {
   switch (span.weight.format) {
-    case WeightFormat::kFp4: return FormatSpan<WeightFormat::kFp4, 2>(span, scaled);
-    case WeightFormat::kFp8: return FormatSpan<WeightFormat::kFp8, kPlainOuts>(span, scaled);
-    case WeightFormat::kBf16: return FormatSpan<WeightFormat::kBf16, kPlainOuts>(span, scaled);
-    case WeightFormat::kF32: return FormatSpan<WeightFormat::kF32, kPlainOuts>(span, scaled);
+    case WeightFormat::kFp4:
+      return FormatSpan<WeightFormat::kFp4, 2>(span, scaled);
+    case WeightFormat::kFp8:
+      return FormatSpan<WeightFormat::kFp8, kPlainOuts>(span, scaled);
+    case WeightFormat::kBf16:
+      return FormatSpan<WeightFormat::kBf16, kPlainOuts>(span, scaled);
+    case WeightFormat::kF32:
+      return FormatSpan<WeightFormat::kF32, kPlainOuts>(span, scaled);
   }
 }
 #else

@@ -129,7 +129,8 @@ TEST(Linear, ARowDoesNotDependOnBatchThreadsOrTarget) {
             LinearParams p = Params(w, most, x, y);
             p.rows = rows;
             LinearCpu(p, pool);
-            ASSERT_TRUE(test::SameBits(y.data(), alone.data(), rows * out)) << rows << " rows, " << threads << " threads";
+            ASSERT_TRUE(test::SameBits(y.data(), alone.data(), rows * out))
+                << rows << " rows, " << threads << " threads";
           }
         }
         if (target == HWY_AVX2) avx[0] = alone;
@@ -151,7 +152,8 @@ TEST(Linear, ManyGivesTheBitsOfOneByOne) {
     std::vector<Weight> weights;
     std::vector<LinearParams> many;
     std::vector<std::vector<float>> got, want;
-    for (WeightFormat format : kFormats) weights.emplace_back(format, 37 + 64 * static_cast<int>(weights.size()), in, random);
+    for (WeightFormat format : kFormats)
+      weights.emplace_back(format, 37 + 64 * static_cast<int>(weights.size()), in, random);
     for (const Weight& w : weights) {
       got.push_back(Poisoned(rows * w.view.out));
       want.push_back(Poisoned(rows * w.view.out));

@@ -20,25 +20,24 @@ std::vector<float> Fill(int64_t n, float scale) {
 
 void Mix(benchmark::State& state) {
   const int64_t rows = state.range(0);
-  const auto x = Fill(rows * kHc * kHidden, 1), fn = Fill(kOutputs * kHc * kHidden, 0.01f),
-             base = Fill(kOutputs, 1), scale = Fill(3, 1);
-  std::vector<float> mixes(static_cast<size_t>(rows * kOutputs)), pre(static_cast<size_t>(rows * kHc)),
-      post(pre), comb(static_cast<size_t>(rows * kHc * kHc));
-  MhcMixParams p{
-      rows,
-      kHc,
-      kHidden,
-      x.data(),
-      {WeightFormat::kF32, kOutputs, kHc * kHidden, reinterpret_cast<const uint8_t*>(fn.data()), nullptr},
-      base.data(),
-      scale.data(),
-      1e-20f,
-      1e-6f,
-      20,
-      mixes.data(),
-      pre.data(),
-      post.data(),
-      comb.data()};
+  const auto x = Fill(rows * kHc * kHidden, 1), fn = Fill(kOutputs * kHc * kHidden, 0.01f), base = Fill(kOutputs, 1),
+             scale = Fill(3, 1);
+  std::vector<float> mixes(static_cast<size_t>(rows * kOutputs)), pre(static_cast<size_t>(rows * kHc)), post(pre),
+      comb(static_cast<size_t>(rows * kHc * kHc));
+  MhcMixParams p{rows,
+                 kHc,
+                 kHidden,
+                 x.data(),
+                 {WeightFormat::kF32, kOutputs, kHc * kHidden, reinterpret_cast<const uint8_t*>(fn.data()), nullptr},
+                 base.data(),
+                 scale.data(),
+                 1e-20f,
+                 1e-6f,
+                 20,
+                 mixes.data(),
+                 pre.data(),
+                 post.data(),
+                 comb.data()};
   ThreadPool pool;
   for (auto _ : state) MhcMixCpu(p, pool);
   state.SetBytesProcessed(state.iterations() * (p.fn.bytes() + rows * kHc * kHidden * 4));

@@ -93,16 +93,13 @@ HWY_EXPORT(ExpandRow);
 namespace {
 
 // Rows that are worth waking a thread for.
-int64_t RowGrain(int64_t floats_per_row) {
-  return std::max<int64_t>(1, 32768 / std::max<int64_t>(1, floats_per_row));
-}
+int64_t RowGrain(int64_t floats_per_row) { return std::max<int64_t>(1, 32768 / std::max<int64_t>(1, floats_per_row)); }
 
 }  // namespace
 
 void MhcMixCpu(const MhcMixParams& p, ThreadPool& pool) {
   const int64_t hc = p.streams, outputs = (2 + hc) * hc, width = hc * p.hidden;
-  SENKO_CHECK(hc >= 1 && hc <= kMaxStreams && p.sinkhorn_iters >= 1 && p.fn.out == outputs &&
-              p.fn.in == width);
+  SENKO_CHECK(hc >= 1 && hc <= kMaxStreams && p.sinkhorn_iters >= 1 && p.fn.out == outputs && p.fn.in == width);
   LinearCpu({p.rows, p.x, width, p.fn, p.mixes, outputs, /*round_bf16=*/false}, pool);
   const auto squares = HWY_DYNAMIC_DISPATCH(StreamSquares);
   pool.ParallelFor(p.rows, RowGrain(width), [&](int64_t begin, int64_t end, int) {

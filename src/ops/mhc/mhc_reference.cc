@@ -45,8 +45,7 @@ void MhcMixReference(const MhcMixParams& p, ThreadPool& pool) {
   LinearReference({p.rows, p.x, width, p.fn, p.mixes, outputs, /*round_bf16=*/false}, pool);
   for (int64_t row = 0; row < p.rows; ++row) {
     double squares = 0;
-    for (int64_t c = 0; c < width; ++c)
-      squares += double{p.x[row * width + c]} * double{p.x[row * width + c]};
+    for (int64_t c = 0; c < width; ++c) squares += double{p.x[row * width + c]} * double{p.x[row * width + c]};
     const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + double{p.rms_eps});
     const auto mix = [&](int64_t i, int group) {
       return double{p.mixes[row * outputs + i]} * scale * double{p.scale[group]} + double{p.base[i]};
@@ -58,8 +57,7 @@ void MhcMixReference(const MhcMixParams& p, ThreadPool& pool) {
       p.pre[row * hc + j] = static_cast<float>(Sigmoid(mix(j, 0)) + double{p.hc_eps});
       p.post[row * hc + j] = static_cast<float>(2.0 * Sigmoid(mix(hc + j, 1)));
     }
-    for (int64_t i = 0; i < hc * hc; ++i)
-      p.comb[row * hc * hc + i] = static_cast<float>(comb[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < hc * hc; ++i) p.comb[row * hc * hc + i] = static_cast<float>(comb[static_cast<size_t>(i)]);
   }
 }
 
@@ -69,8 +67,7 @@ void MhcCollapseReference(const MhcCollapseParams& p, ThreadPool&) {
     float* y = p.y + row * p.hidden;
     for (int64_t c = 0; c < p.hidden; ++c) {
       float sum = 0;
-      for (int64_t j = 0; j < p.streams; ++j)
-        sum = std::fma(p.pre[row * p.streams + j], x[j * p.hidden + c], sum);
+      for (int64_t j = 0; j < p.streams; ++j) sum = std::fma(p.pre[row * p.streams + j], x[j * p.hidden + c], sum);
       y[c] = Round(sum, p.round_bf16);
     }
     if (p.norm_weight != nullptr) RmsNormRowReference(y, p.norm_weight, p.hidden, p.rms_eps, p.round_bf16, y);
@@ -85,8 +82,7 @@ void MhcExpandReference(const MhcExpandParams& p, ThreadPool&) {
     for (int64_t c = 0; c < p.hidden; ++c) {
       for (int64_t k = 0; k < hc; ++k) {
         float sum = p.post[row * hc + k] * p.y[row * p.hidden + c];
-        for (int64_t j = 0; j < hc; ++j)
-          sum = std::fma(p.comb[(row * hc + j) * hc + k], x[j * p.hidden + c], sum);
+        for (int64_t j = 0; j < hc; ++j) sum = std::fma(p.comb[(row * hc + j) * hc + k], x[j * p.hidden + c], sum);
         column[static_cast<size_t>(k)] = Round(sum, p.round_bf16);
       }
       for (int64_t k = 0; k < hc; ++k) x[k * p.hidden + c] = column[static_cast<size_t>(k)];

@@ -40,8 +40,7 @@ struct Mixes {
     params.streams = hc;
     params.hidden = hidden;
     params.x = x.data();
-    params.fn = {WeightFormat::kF32, outputs, hc * hidden, reinterpret_cast<const uint8_t*>(fn.data()),
-                 nullptr};
+    params.fn = {WeightFormat::kF32, outputs, hc * hidden, reinterpret_cast<const uint8_t*>(fn.data()), nullptr};
     params.base = base.data();
     params.scale = scale.data();
     params.rms_eps = 1e-20f;
@@ -129,8 +128,8 @@ void CheckMixes(const Mixes& m, double projection_error) {
     for (size_t i = 0; i < hc * hc; ++i) {
       // Scaling rows and columns does not expand the (Hilbert) distance between matrices; each of the 2 *
       // iters divisions adds up to (hc / 2 + 1) roundings.
-      const double relative = 4 * std::abs(m.scale[2]) * e +
-                              static_cast<double>(m.params.sinkhorn_iters * (m.hc + 2)) * 0x1p-24 + 1e-6;
+      const double relative =
+          4 * std::abs(m.scale[2]) * e + static_cast<double>(m.params.sinkhorn_iters * (m.hc + 2)) * 0x1p-24 + 1e-6;
       EXPECT_NEAR(m.comb[r * hc * hc + i], t.comb[i], relative * t.comb[i]);
     }
   }
@@ -206,15 +205,14 @@ TEST(MhcCollapse, SumsStreamsThenNormalises) {
             for (int64_t c = 0; c < hidden; ++c) {
               double sum = 0, size = 0;
               for (int64_t j = 0; j < hc; ++j) {
-                const double term = double{pre[static_cast<size_t>(r * hc + j)]} *
-                                    x[static_cast<size_t>((r * hc + j) * hidden + c)];
+                const double term =
+                    double{pre[static_cast<size_t>(r * hc + j)]} * x[static_cast<size_t>((r * hc + j) * hidden + c)];
                 sum += term;
                 size += std::abs(term);
               }
               const double got = plain[static_cast<size_t>(r * hidden + c)];
-              EXPECT_NEAR(
-                  got, sum,
-                  2.0 * static_cast<double>(hc) * 0x1p-24 * size + (round ? 0x1p-8 * std::abs(sum) : 0.0));
+              EXPECT_NEAR(got, sum,
+                          2.0 * static_cast<double>(hc) * 0x1p-24 * size + (round ? 0x1p-8 * std::abs(sum) : 0.0));
               if (round) {
                 EXPECT_EQ(got, numerics::RoundToBf16(static_cast<float>(got)));
               }
@@ -222,10 +220,8 @@ TEST(MhcCollapse, SumsStreamsThenNormalises) {
             }
             const double rstd = 1 / std::sqrt(squares / static_cast<double>(hidden) + 1e-20);
             for (int64_t c = 0; c < hidden; ++c) {
-              const double want =
-                  weight[static_cast<size_t>(c)] * plain[static_cast<size_t>(r * hidden + c)] * rstd;
-              EXPECT_NEAR(y[static_cast<size_t>(r * hidden + c)], want,
-                          (round ? 0x1.01p-8 : 2e-6) * std::abs(want));
+              const double want = weight[static_cast<size_t>(c)] * plain[static_cast<size_t>(r * hidden + c)] * rstd;
+              EXPECT_NEAR(y[static_cast<size_t>(r * hidden + c)], want, (round ? 0x1.01p-8 : 2e-6) * std::abs(want));
             }
           }
         };
@@ -252,8 +248,7 @@ TEST(MhcExpand, MixesStreamsOverTheFirstIndexInPlace) {
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t k = 0; k < hc; ++k) {
             for (int64_t c = 0; c < hidden; ++c) {
-              double sum =
-                  double{post[static_cast<size_t>(r * hc + k)]} * y[static_cast<size_t>(r * hidden + c)];
+              double sum = double{post[static_cast<size_t>(r * hc + k)]} * y[static_cast<size_t>(r * hidden + c)];
               double size = std::abs(sum);
               for (int64_t j = 0; j < hc; ++j) {
                 const double term = double{comb[static_cast<size_t>((r * hc + j) * hc + k)]} *
@@ -261,9 +256,8 @@ TEST(MhcExpand, MixesStreamsOverTheFirstIndexInPlace) {
                 sum += term;
                 size += std::abs(term);
               }
-              EXPECT_NEAR(
-                  x[static_cast<size_t>((r * hc + k) * hidden + c)], sum,
-                  static_cast<double>(hc + 2) * 0x1p-24 * size + (round ? 0x1p-8 * std::abs(sum) : 0.0));
+              EXPECT_NEAR(x[static_cast<size_t>((r * hc + k) * hidden + c)], sum,
+                          static_cast<double>(hc + 2) * 0x1p-24 * size + (round ? 0x1p-8 * std::abs(sum) : 0.0));
             }
           }
         }

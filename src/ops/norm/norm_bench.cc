@@ -10,8 +10,7 @@ namespace {
 
 void BM_RmsNorm(benchmark::State& state) {
   const int64_t rows = state.range(0), cols = state.range(1);
-  std::vector<float> x(static_cast<size_t>(rows * cols), 0.5f), w(static_cast<size_t>(cols), 1.0f),
-      y(x.size());
+  std::vector<float> x(static_cast<size_t>(rows * cols), 0.5f), w(static_cast<size_t>(cols), 1.0f), y(x.size());
   ThreadPool pool;
   for (auto _ : state) {
     RmsNormCpu({rows, cols, x.data(), w.data(), 1e-20f, y.data(), true}, pool);

@@ -6,8 +6,7 @@
 
 namespace senko::ops {
 
-void RmsNormRowReference(const float* x, const float* weight, int64_t cols, float eps, bool round_bf16,
-                         float* y) {
+void RmsNormRowReference(const float* x, const float* weight, int64_t cols, float eps, bool round_bf16, float* y) {
   double sum = 0;
   for (int64_t c = 0; c < cols; ++c) sum += double{x[c]} * double{x[c]};
   const double scale = 1.0 / std::sqrt(sum / static_cast<double>(cols) + double{eps});

@@ -19,10 +19,7 @@ struct Case {
   std::vector<float> x, weight;
 
   Case(int64_t num_rows, int64_t num_cols, uint32_t seed, float spread = 1.0f)
-      : rows(num_rows),
-        cols(num_cols),
-        x(static_cast<size_t>(rows * cols)),
-        weight(static_cast<size_t>(cols)) {
+      : rows(num_rows), cols(num_cols), x(static_cast<size_t>(rows * cols)), weight(static_cast<size_t>(cols)) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     for (float& value : x) value = spread * normal(random);
@@ -62,8 +59,7 @@ TEST(RmsNorm, ReferenceMatchesTheFormulaInLongDouble) {
   const auto got = c.Run(RmsNormReference, false, 1, 1e-3f);
   for (int64_t r = 0; r < c.rows; ++r) {
     long double sum = 0;
-    for (int64_t k = 0; k < c.cols; ++k)
-      sum += std::pow(static_cast<long double>(c.x[size_t(r * c.cols + k)]), 2);
+    for (int64_t k = 0; k < c.cols; ++k) sum += std::pow(static_cast<long double>(c.x[size_t(r * c.cols + k)]), 2);
     const long double rms = std::sqrt(sum / c.cols + 1e-3f);
     for (int64_t k = 0; k < c.cols; ++k) {
       const auto want = static_cast<float>(c.weight[size_t(k)] * c.x[size_t(r * c.cols + k)] / rms);

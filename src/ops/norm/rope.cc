@@ -34,8 +34,7 @@ std::vector<float> RopeInvFreq(const RopeSpec& spec) {
 
   SENKO_CHECK(spec.factor > 0 && spec.beta_fast > 0 && spec.beta_slow > 0);
   const double low = std::max(std::floor(CorrectionDim(spec, spec.beta_fast)), 0.0);
-  double high =
-      std::min(std::ceil(CorrectionDim(spec, spec.beta_slow)), static_cast<double>(spec.rope_dim - 1));
+  double high = std::min(std::ceil(CorrectionDim(spec, spec.beta_slow)), static_cast<double>(spec.rope_dim - 1));
   if (low == high) high += 0.001;
   const float ramp_begin = static_cast<float>(low);
   const float ramp_length = static_cast<float>(high - low);

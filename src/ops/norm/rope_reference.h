@@ -9,8 +9,7 @@
 namespace senko::ops {
 
 // The contract of RopeRotate (norm.h).
-inline void RopeRotateReference(float* x, const float* table_row, int64_t pairs, bool inverse,
-                                bool round_bf16) {
+inline void RopeRotateReference(float* x, const float* table_row, int64_t pairs, bool inverse, bool round_bf16) {
   for (int64_t n = 0; n < pairs; ++n) {
     const float cosine = table_row[2 * n];
     const float sine = inverse ? -table_row[2 * n + 1] : table_row[2 * n + 1];

@@ -45,8 +45,7 @@ TEST(RopeInvFreq, ReproducesThePublishedBits) {
     const auto inv_freq = RopeInvFreq(Released(compressed));
     ASSERT_EQ(inv_freq.size(), 32u);
     const auto& expected = compressed ? kCompressedBits : kPlainBits;
-    for (size_t n = 0; n < 32; ++n)
-      EXPECT_EQ(numerics::FloatBits(inv_freq[n]), expected[n]) << compressed << " " << n;
+    for (size_t n = 0; n < 32; ++n) EXPECT_EQ(numerics::FloatBits(inv_freq[n]), expected[n]) << compressed << " " << n;
   }
 }
 

@@ -20,8 +20,8 @@ struct Case {
 };
 
 std::vector<float> RunOp(void (*op)(const OutputProjParams&, ThreadPool&), const Case& c, const Weight& a,
-                       const Weight& b, const float* o, int64_t rows, bool round, ThreadPool& pool,
-                       std::vector<float>& u) {
+                         const Weight& b, const float* o, int64_t rows, bool round, ThreadPool& pool,
+                         std::vector<float>& u) {
   u = Poisoned(rows * c.groups * c.rank);
   std::vector<float> y = Poisoned(rows * c.hidden);
   OutputProjParams p;

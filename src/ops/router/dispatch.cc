@@ -4,8 +4,7 @@
 
 namespace senko::ops {
 
-void MakeDispatchLists(const int32_t* ids, int64_t rows, int64_t topk, int64_t num_experts,
-                       DispatchLists lists) {
+void MakeDispatchLists(const int32_t* ids, int64_t rows, int64_t topk, int64_t num_experts, DispatchLists lists) {
   int32_t* begin = lists.expert_begin;
   for (int64_t e = 0; e <= num_experts; ++e) begin[e] = 0;
   for (int64_t i = 0; i < rows * topk; ++i) {

@@ -35,7 +35,6 @@ struct DispatchLists {
   int32_t* expert_begin = nullptr;  // [num_experts + 1]
   int32_t* pairs = nullptr;         // [rows * topk]: row * topk + slot
 };
-void MakeDispatchLists(const int32_t* ids, int64_t rows, int64_t topk, int64_t num_experts,
-                       DispatchLists lists);
+void MakeDispatchLists(const int32_t* ids, int64_t rows, int64_t topk, int64_t num_experts, DispatchLists lists);
 
 }  // namespace senko::ops

@@ -23,8 +23,7 @@ HWY_INLINE v::F32x16 Log1p(v::F32x16 t) {
   const v::F32x16 w = v::Div(t, v::Add(t, v::Set16(2.0f)));
   const v::F32x16 w2 = v::Mul(w, w);
   v::F32x16 p = v::Set16(1.0f / 17.0f);
-  for (const float odd : {15.0f, 13.0f, 11.0f, 9.0f, 7.0f, 5.0f, 3.0f})
-    p = v::MulAdd(p, w2, v::Set16(1.0f / odd));
+  for (const float odd : {15.0f, 13.0f, 11.0f, 9.0f, 7.0f, 5.0f, 3.0f}) p = v::MulAdd(p, w2, v::Set16(1.0f / odd));
   p = v::Mul(p, w2);
   const v::F32x16 twice = v::Add(w, w);
   return v::MulAdd(p, twice, twice);

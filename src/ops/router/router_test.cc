@@ -44,8 +44,7 @@ struct Routing {
     params.num_experts = experts;
     params.topk = topk;
     params.x = x.data();
-    params.gate = {WeightFormat::kBf16, experts, hidden, reinterpret_cast<const uint8_t*>(gate.data()),
-                   nullptr};
+    params.gate = {WeightFormat::kBf16, experts, hidden, reinterpret_cast<const uint8_t*>(gate.data()), nullptr};
     params.bias = bias.data();
     params.bias_vl = bias_vl.data();
     params.is_image = is_image.data();
@@ -72,9 +71,8 @@ void CheckRow(const Routing& r, int64_t row, double ulps) {
   for (size_t e = 0; e < experts; ++e) {
     double z = 0, size = 0;
     for (int64_t c = 0; c < r.hidden; ++c) {
-      const double term =
-          double{r.x[static_cast<size_t>(row * r.hidden + c)]} *
-          numerics::Bf16ToFloat(r.gate[e * static_cast<size_t>(r.hidden) + static_cast<size_t>(c)]);
+      const double term = double{r.x[static_cast<size_t>(row * r.hidden + c)]} *
+                          numerics::Bf16ToFloat(r.gate[e * static_cast<size_t>(r.hidden) + static_cast<size_t>(c)]);
       z += term;
       size += std::abs(term);
     }
@@ -91,8 +89,7 @@ void CheckRow(const Routing& r, int64_t row, double ulps) {
     ASSERT_TRUE(id >= 0 && id < r.experts && !taken[static_cast<size_t>(id)]);
     for (size_t e = 0; e < experts; ++e) {
       if (taken[e] || e == static_cast<size_t>(id)) continue;
-      const double gap =
-          (score[e] + bias[e]) - (score[static_cast<size_t>(id)] + bias[static_cast<size_t>(id)]);
+      const double gap = (score[e] + bias[e]) - (score[static_cast<size_t>(id)] + bias[static_cast<size_t>(id)]);
       // Equal operands tie exactly, and then the lower id must have won.
       const double slack = error[e] + error[static_cast<size_t>(id)] + 0x1p-22 * (1 + std::abs(score[e]));
       EXPECT_LE(gap, slack) << "row " << row << " slot " << k << " took " << id << " before " << e;

@@ -25,8 +25,7 @@ namespace exp_scheme {
 inline constexpr double kLog2E = 1.4426950408889634;
 inline constexpr double kLn2High = 0.6931471803691238;  // 21 trailing zero bits: n * high is exact
 inline constexpr double kLn2Low = 1.9082149292705877e-10;
-inline constexpr double kRound =
-    6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer in the low bits
+inline constexpr double kRound = 6755399441055744.0;      // 1.5 * 2^52: adding it rounds to an integer in the low bits
 inline constexpr double kToInteger = 4503599627370496.0;  // 2^52
 inline constexpr double kTaylor[] = {
     1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,

@@ -13,8 +13,8 @@ struct SampleParams {
   const float* logits = nullptr;  // [vocab], finite
   float temperature = 0;          // below kGreedyTemperature: argmax, ties to the lower id; may be infinite
   int64_t top_k = 0;              // 0: off; ties to the lower id
-  float top_p = 1;  // 1: off; the smallest set of the likeliest whose mass reaches top_p, one at least
-  float min_p = 0;  // 0: off; relative to the most likely token
+  float top_p = 1;                // 1: off; the smallest set of the likeliest whose mass reaches top_p, one at least
+  float min_p = 0;                // 0: off; relative to the most likely token
   uint64_t seed = 0;
   uint64_t choice = 0;    // n > 1: which of them
   uint64_t position = 0;  // of the token being drawn

@@ -23,8 +23,7 @@ std::vector<float> Logits(bool peaked) {
 template <int64_t (*kSample)(const SampleParams&)>
 void Draw(benchmark::State& state) {
   const auto logits = Logits(state.range(2) != 0);
-  SampleParams p{
-      129280, logits.data(), 1.0f, state.range(0), static_cast<float>(state.range(1)) / 100, 0, 1, 0, 0};
+  SampleParams p{129280, logits.data(), 1.0f, state.range(0), static_cast<float>(state.range(1)) / 100, 0, 1, 0, 0};
   for (auto _ : state) {
     ++p.position;
     benchmark::DoNotOptimize(kSample(p));

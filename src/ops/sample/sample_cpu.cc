@@ -63,8 +63,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> FixedWeights(D d, V exponent, V leas
   r = hn::Sub(r, hn::Mul(n, hn::Set(d, exp_scheme::kLn2Low)));
   auto p = hn::Set(d, exp_scheme::kTaylor[0]);
   for (int i = 1; i < 14; ++i) p = hn::Add(hn::Mul(p, r), hn::Set(d, exp_scheme::kTaylor[i]));
-  const auto scale =
-      hn::ShiftLeft<52>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, uint64_t{1023 + kWeightBits})));
+  const auto scale = hn::ShiftLeft<52>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, uint64_t{1023 + kWeightBits})));
   const auto rounded = hn::Add(hn::Mul(p, hn::BitCast(d, scale)), hn::Set(d, exp_scheme::kToInteger));
   const auto weight = hn::And(hn::BitCast(du, rounded), hn::Set(du, (uint64_t{1} << 52) - 1));
   return hn::IfThenElseZero(hn::RebindMask(du, heavy), weight);
@@ -209,8 +208,8 @@ int64_t DrawFromAll(const Row& row) {
   std::vector<uint64_t> sums;
   uint64_t mass = 0;
   for (int64_t begin = 0; begin < p.vocab; begin += kChunkTokens) {
-    sums.push_back(sum_weights(p.logits + begin, std::min(kChunkTokens, p.vocab - begin), row.max,
-                               row.inverse, row.least));
+    sums.push_back(
+        sum_weights(p.logits + begin, std::min(kChunkTokens, p.vocab - begin), row.max, row.inverse, row.least));
     mass += sums.back();
   }
   uint64_t offset = DrawOffset(p, mass);

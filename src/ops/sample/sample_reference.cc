@@ -18,8 +18,7 @@ int64_t SampleReference(const SampleParams& p) {
   }
   std::vector<int64_t> order(vocab);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return p.logits[a] > p.logits[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return p.logits[a] > p.logits[b]; });
   if (IsGreedy(p.temperature)) return order[0];
 
   const float max = p.logits[order[0]];

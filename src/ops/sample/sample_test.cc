@@ -51,8 +51,8 @@ TEST(Sample, FastPathDrawsTheReferencesToken) {
                 const int64_t want = SampleReference(p);
                 ASSERT_TRUE(want >= 0 && want < vocab);
                 ForEachTarget([&] {
-                  ASSERT_EQ(SampleCpu(p), want) << vocab << " spread " << spread << " T " << temperature
-                                                << " k " << top_k << " p " << top_p << " m " << min_p;
+                  ASSERT_EQ(SampleCpu(p), want) << vocab << " spread " << spread << " T " << temperature << " k "
+                                                << top_k << " p " << top_p << " m " << min_p;
                 });
               }
             }
@@ -120,9 +120,7 @@ TEST(Sample, OneBadLogitFailsTheRow) {
       logits[at] = bad;
       for (const float temperature : {0.0f, 1.0f}) {
         EXPECT_EQ(SampleReference({100, logits.data(), temperature, 0, 0.9f, 0, 1, 0, 0}), -1);
-        ForEachTarget([&] {
-          EXPECT_EQ(SampleCpu({100, logits.data(), temperature, 0, 0.9f, 0, 1, 0, 0}), -1);
-        });
+        ForEachTarget([&] { EXPECT_EQ(SampleCpu({100, logits.data(), temperature, 0, 0.9f, 0, 1, 0, 0}), -1); });
       }
     }
   }
@@ -149,8 +147,7 @@ void CheckCounts(const SampleParams& base, const std::vector<double>& probabilit
   EXPECT_LT(statistic, cells - 1 + 5 * std::sqrt(2 * (cells - 1)) + 5);
 }
 
-std::vector<double> Softmax(const std::vector<float>& logits, double temperature,
-                            const std::vector<bool>& kept) {
+std::vector<double> Softmax(const std::vector<float>& logits, double temperature, const std::vector<bool>& kept) {
   std::vector<double> p(logits.size());
   double sum = 0;
   for (size_t i = 0; i < p.size(); ++i) sum += p[i] = kept[i] ? std::exp(logits[i] / temperature) : 0.0;

@@ -16,8 +16,7 @@ class RankSets {
   // Starts over with `sets` undefined sets. Memory is kept: only a greater need than any before allocates.
   void Reset(int64_t sets, int64_t k) {
     k_ = k;
-    if (ranks_.size() < static_cast<size_t>(sets * 2 * k))
-      ranks_ = Buffer<uint64_t>(static_cast<size_t>(sets * 2 * k));
+    if (ranks_.size() < static_cast<size_t>(sets * 2 * k)) ranks_ = Buffer<uint64_t>(static_cast<size_t>(sets * 2 * k));
     if (counts_.size() < static_cast<size_t>(sets)) counts_ = Buffer<int64_t>(static_cast<size_t>(sets));
   }
 

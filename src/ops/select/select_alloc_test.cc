@@ -82,8 +82,7 @@ TEST(SelectAllocations, NoneAfterTheFirstCallOfOneThread) {
   work.Run(pool);
   const int64_t before = allocations;
   for (int i = 0; i < 3; ++i) work.Run(pool);
-  for (SelectFixture* fixture : {&work.publishing, &work.restricted})
-    fixture->params.topk = 7;  // less than before
+  for (SelectFixture* fixture : {&work.publishing, &work.restricted}) fixture->params.topk = 7;  // less than before
   work.Run(pool);
   EXPECT_EQ(allocations - before, 0);
 }

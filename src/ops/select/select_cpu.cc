@@ -19,9 +19,7 @@ namespace {
 constexpr int64_t kTileScores = 2048;      // scores made at a time
 constexpr int64_t kMinPieceScores = 4096;  // below this a piece is not worth a thread
 
-int64_t RankedBlocks(const SelectParams& p) {
-  return p.candidates_out != nullptr ? p.candidate_blocks - 1 : 0;
-}
+int64_t RankedBlocks(const SelectParams& p) { return p.candidates_out != nullptr ? p.candidate_blocks - 1 : 0; }
 
 // Survivors of one piece.
 struct Found {
@@ -62,16 +60,13 @@ bool MustRankBlocks(const SelectParams& p, int64_t row) {
   return p.candidates_out != nullptr && NumBlocks(p, p.visible[row]) > p.candidate_blocks;
 }
 
-bool NeedsScores(const SelectParams& p, int64_t row) {
-  return Eligible(p, row) > p.topk || MustRankBlocks(p, row);
-}
+bool NeedsScores(const SelectParams& p, int64_t row) { return Eligible(p, row) > p.topk || MustRankBlocks(p, row); }
 
 // Block maxima of consecutive tiles; a block may span tiles.
 class BlockMaxima {
  public:
   // The newest block is pinned by the caller and not offered.
-  BlockMaxima(int64_t block_size, int64_t newest, RunningTopK* to)
-      : size_(block_size), newest_(newest), to_(to) {}
+  BlockMaxima(int64_t block_size, int64_t newest, RunningTopK* to) : size_(block_size), newest_(newest), to_(to) {}
 
   void Add(const float* scores, int64_t first, int64_t count) {
     int64_t at = 0;
@@ -203,8 +198,7 @@ void WriteCandidates(const SelectParams& p, int64_t row, std::span<const uint64_
   p.candidate_count_out[row] = static_cast<int32_t>(blocks);
 }
 
-void Write(const SelectParams& p, int64_t row, std::span<const uint64_t> entries,
-           std::span<const uint64_t> blocks) {
+void Write(const SelectParams& p, int64_t row, std::span<const uint64_t> entries, std::span<const uint64_t> blocks) {
   WriteSelected(p, row, entries);
   if (p.candidates_out != nullptr) WriteCandidates(p, row, blocks);
 }
@@ -248,8 +242,7 @@ void AddPieces(const SelectParams& p, int64_t row, int64_t pieces_wanted, std::v
   const int64_t units = Units(p, row);
   // Cuts fall on candidate blocks, so that a block's maximum is found in one piece.
   const int64_t align = p.candidates_out != nullptr ? p.candidate_block_size : 1;
-  const int64_t least =
-      restricted ? std::max<int64_t>(kMinPieceScores / p.candidate_block_size, 1) : kMinPieceScores;
+  const int64_t least = restricted ? std::max<int64_t>(kMinPieceScores / p.candidate_block_size, 1) : kMinPieceScores;
   int64_t step = std::max((units + pieces_wanted - 1) / pieces_wanted, least);
   step = (step + align - 1) / align * align;
   const int64_t first = static_cast<int64_t>(pieces->size());

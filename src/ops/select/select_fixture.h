@@ -57,8 +57,7 @@ struct SelectFixture {
         const uint8_t code = kCodes[random() % static_cast<uint64_t>(levels)];
         std::fill_n(base + view.key_value_offset + i * view.key_value_bytes, view.key_value_bytes,
                     static_cast<uint8_t>(code | (code << 4)));
-        std::fill_n(base + view.key_scale_offset + i * view.key_scale_bytes, view.key_scale_bytes,
-                    uint8_t{127});
+        std::fill_n(base + view.key_scale_offset + i * view.key_scale_bytes, view.key_scale_bytes, uint8_t{127});
       }
     }
   }
@@ -71,8 +70,8 @@ struct SelectFixture {
   }
 
  private:
-  static std::vector<int32_t> Row(const std::vector<int32_t>& all, int64_t stride,
-                                  const std::vector<int32_t>& counts, int64_t row) {
+  static std::vector<int32_t> Row(const std::vector<int32_t>& all, int64_t stride, const std::vector<int32_t>& counts,
+                                  int64_t row) {
     const auto begin = all.begin() + row * stride;
     return {begin, begin + counts[static_cast<size_t>(row)]};
   }

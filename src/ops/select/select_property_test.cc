@@ -32,8 +32,7 @@ TEST(SelectProperty, StreamingEqualsReference) {
     SelectReference(want.params, one);
 
     for (ThreadPool* pool : {&one, &three}) {
-      std::vector<int32_t> selected(want.selected.size(), kUnwritten),
-          count(want.selected_count.size(), kUnwritten);
+      std::vector<int32_t> selected(want.selected.size(), kUnwritten), count(want.selected_count.size(), kUnwritten);
       std::vector<int32_t> blocks_out(want.candidates_out.size(), kUnwritten), block_count(count);
       SelectParams p = want.params;
       p.selected = selected.data();
@@ -52,8 +51,7 @@ TEST(SelectProperty, StreamingEqualsReference) {
     want.RestrictToPublished();
     SelectReference(want.params, one);
     for (ThreadPool* pool : {&one, &three}) {
-      std::vector<int32_t> selected(want.selected.size(), kUnwritten),
-          count(want.selected_count.size(), kUnwritten);
+      std::vector<int32_t> selected(want.selected.size(), kUnwritten), count(want.selected_count.size(), kUnwritten);
       SelectParams p = want.params;
       p.selected = selected.data();
       p.selected_count = count.data();
@@ -61,8 +59,8 @@ TEST(SelectProperty, StreamingEqualsReference) {
       RC_ASSERT(count == want.selected_count);
       for (size_t row = 0; row < count.size(); ++row) {
         const auto begin = static_cast<std::ptrdiff_t>(row) * want.params.selected_stride;
-        RC_ASSERT(std::equal(selected.begin() + begin, selected.begin() + begin + count[row],
-                             want.selected.begin() + begin));
+        RC_ASSERT(
+            std::equal(selected.begin() + begin, selected.begin() + begin + count[row], want.selected.begin() + begin));
       }
     }
   };

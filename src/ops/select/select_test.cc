@@ -13,14 +13,12 @@ namespace senko::ops {
 namespace {
 
 // Repeatedly takes the best remaining index: quadratic, and unlike any code under test.
-std::vector<int32_t> TakeBest(const std::vector<double>& scores, const std::vector<bool>& allowed,
-                              int64_t count) {
+std::vector<int32_t> TakeBest(const std::vector<double>& scores, const std::vector<bool>& allowed, int64_t count) {
   std::vector<bool> left = allowed;
   for (int64_t taken = 0; taken < count; ++taken) {
     int64_t best = -1;
     for (size_t i = 0; i < scores.size(); ++i) {
-      if (left[i] && (best < 0 || scores[i] > scores[static_cast<size_t>(best)]))
-        best = static_cast<int64_t>(i);
+      if (left[i] && (best < 0 || scores[i] > scores[static_cast<size_t>(best)])) best = static_cast<int64_t>(i);
     }
     if (best < 0) break;
     left[static_cast<size_t>(best)] = false;
@@ -146,13 +144,11 @@ TEST_P(Select, CandidatesArePublishedAndObeyed) {
   struct Case {
     int64_t entries, blocks, block_size, topk;
   };
-  const Case cases[] = {{97, 6, 8, 30},  {96, 6, 8, 30},   {89, 6, 8, 10},
-                        {48, 6, 8, 41},  {49, 6, 8, 41},   {5000, 40, 8, 64},
-                        {900, 1, 16, 1}, {4097, 5, 3, 13}, {9000, 3, 2500, 5}};
+  const Case cases[] = {{97, 6, 8, 30},    {96, 6, 8, 30},  {89, 6, 8, 10},   {48, 6, 8, 41},    {49, 6, 8, 41},
+                        {5000, 40, 8, 64}, {900, 1, 16, 1}, {4097, 5, 3, 13}, {9000, 3, 2500, 5}};
   for (const Case& c : cases) {
     SCOPED_TRACE(c.entries);
-    SelectFixture f({.heads = 3, .dim = 32, .entries = c.entries, .rows = 4, .entries_per_page = 64}, 40,
-                    c.topk);
+    SelectFixture f({.heads = 3, .dim = 32, .entries = c.entries, .rows = 4, .entries_per_page = 64}, 40, c.topk);
     for (size_t r = 0; r < 4; ++r) f.visible[r] -= static_cast<int64_t>(r);
     f.Publish(c.blocks, c.block_size);
     Run(f);
