@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "checkpoint/text_file.h"
 
 namespace senko::checkpoint {
 namespace {
@@ -111,6 +112,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
     position += sizes_[i];
     data_bytes_ += sizes_[i];
   }
+  CheckReplaceable(path_);
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) ThrowWriteError(partial_, "create", errno);
   try {

@@ -59,7 +59,8 @@ struct TensorSpec {
 // its element. Output is written beside the target and moved there by Finish; without Finish nothing remains.
 class SafetensorsWriter {
  public:
-  // Errors: kIo, kResourceExhausted (disk full). Duplicate names are our own fault.
+  // Errors: kInvalidArgument (the target exists and is not a regular file), kIo, kResourceExhausted (disk
+  // full). Duplicate names are our own fault.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorSpec> specs,
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();

@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <random>
 #include <vector>
 
 #include "checkpoint/test_folder.h"
+#include "checkpoint/text_file.h"
 
 namespace senko::checkpoint {
 namespace {
@@ -54,6 +56,29 @@ TEST(Safetensors, AnAbandonedWriterLeavesNothing) {
   TestFolder folder;
   { SafetensorsWriter writer(folder / "a.safetensors", {{"t", DType::kU8, {9}}}); }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Safetensors, OnlyARegularFileIsReplaced) {
+  namespace fs = std::filesystem;
+  TestFolder folder;
+  fs::create_directory(folder / "directory");
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  fs::create_symlink("nowhere", folder / "link");
+  WriteBytes(folder / "file", "old");
+  for (const char* name : {"directory", "fifo", "link"}) {
+    const fs::file_type before = fs::symlink_status(folder / name).type();
+    for (const bool text : {false, true}) {
+      EXPECT_THAT(Refusal([&] {
+                    if (text) return WriteTextFile(folder / name, "text");
+                    SafetensorsWriter(folder / name, {{"t", DType::kU8, {0}}}).Finish();
+                  }),
+                  AllOf(HasSubstr("invalid_argument"), HasSubstr((folder / name).string() + ": exists")));
+      EXPECT_EQ(fs::symlink_status(folder / name).type(), before) << name;
+      EXPECT_FALSE(fs::exists((folder / name).string() + ".partial")) << name;
+    }
+  }
+  SafetensorsWriter(folder / "file", {{"t", DType::kU8, {0}}}).Finish();
+  EXPECT_EQ(SafetensorsFile::Open(folder / "file").header().entries.size(), 1u);
 }
 
 TEST(Safetensors, HolesTakeNoDisk) {
