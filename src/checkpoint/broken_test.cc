@@ -99,6 +99,19 @@ TEST_F(BrokenShards, WrongTotalSize) {
   EXPECT_THAT(Open(), AllOf(HasSubstr("total_size is 11720771"), HasSubstr("11720770 bytes")));
 }
 
+TEST_F(BrokenShards, ATotalSizeThatIsNoSizeIsRefused) {
+  const std::string sound = ReadBytes(folder_ / kIndexName), number = "11720770";
+  const size_t at = sound.find(number);
+  ASSERT_NE(at, std::string::npos);
+  for (const char* bad : {"-1", "-1.0", "0.5", "-9223372036854775808", "\"11720770\"", "null", "true", "[1]", "{}"}) {
+    WriteBytes(folder_ / kIndexName, std::string(sound).replace(at, number.size(), bad));
+    EXPECT_THAT(Open(), AllOf(HasSubstr("corrupt"), HasSubstr(kIndexName), HasSubstr("metadata.total_size must be")))
+        << bad;
+  }
+  WriteBytes(folder_ / kIndexName, std::string(sound).replace(at, number.size(), "11720770.0"));
+  EXPECT_EQ(Open(), "accepted");
+}
+
 TEST_F(BrokenShards, ATruncatedShardIsNamedWithItsBytes) {
   const std::string name = FileOf("embed.weight");
   fs::resize_file(folder_ / name, fs::file_size(folder_ / name) - 5);

@@ -23,19 +23,20 @@ class IndexReader : public nlohmann::json_sax<Sax> {
   bool has_map = false;
 
   bool start_object(std::size_t) override {
+    NotTotal();
     if (depth_ == 1) section_ = key_;
     if (section_ == "weight_map" && depth_ == 1) has_map = true;
     return Enter();
   }
   bool end_object() override { return Leave(); }
-  bool start_array(std::size_t) override { return Enter(); }
+  bool start_array(std::size_t) override { return NotTotal() && Enter(); }
   bool end_array() override { return Leave(); }
   bool key(string_t& name) override {
     key_ = std::move(name);
     return true;
   }
   bool string(string_t& text) override {
-    if (!InMap()) return true;
+    if (!InMap()) return NotTotal();
     if (text.empty() || text.size() > 255 || text[0] == '.' || text.find('/') != std::string::npos ||
         text.find('\0') != std::string::npos) {
       Fail("weight_map: tensor \"" + Printable(key_) + "\" names the file \"" + Printable(text) +
@@ -45,21 +46,20 @@ class IndexReader : public nlohmann::json_sax<Sax> {
     return true;
   }
   bool number_unsigned(number_unsigned_t value) override {
-    if (InMetadata() && key_ == "total_size") index.total_size = value;
+    if (AtTotal()) index.total_size = value;
     return NotInMap();
   }
   bool number_float(number_float_t value, const string_t&) override {
+    if (!AtTotal()) return NotInMap();
+    if (!(value >= 0) || value != std::floor(value)) return NotTotal();
     // Some writers store the sum as a float; beyond 2^53 it would not be exact and says nothing.
-    if (InMetadata() && key_ == "total_size" && value >= 0 && value < 9007199254740992.0 &&
-        value == std::floor(value)) {
-      index.total_size = static_cast<uint64_t>(value);
-    }
-    return NotInMap();
+    if (value < 9007199254740992.0) index.total_size = static_cast<uint64_t>(value);
+    return true;
   }
-  bool number_integer(number_integer_t) override { return NotInMap(); }
-  bool null() override { return NotInMap(); }
-  bool boolean(bool) override { return NotInMap(); }
-  bool binary(binary_t&) override { return NotInMap(); }
+  bool number_integer(number_integer_t) override { return NotTotal() && NotInMap(); }  // the negative ones
+  bool null() override { return NotTotal() && NotInMap(); }
+  bool boolean(bool) override { return NotTotal() && NotInMap(); }
+  bool binary(binary_t&) override { return NotTotal() && NotInMap(); }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     Fail("invalid JSON at byte " + std::to_string(position) + ": " + Printable(error.what()));
@@ -67,7 +67,11 @@ class IndexReader : public nlohmann::json_sax<Sax> {
 
  private:
   bool InMap() const { return depth_ == 2 && section_ == "weight_map"; }
-  bool InMetadata() const { return depth_ == 2 && section_ == "metadata"; }
+  bool AtTotal() const { return depth_ == 2 && section_ == "metadata" && key_ == "total_size"; }
+  bool NotTotal() {
+    if (AtTotal()) Fail("metadata.total_size must be a whole number of bytes, 0 or more; correct or remove it");
+    return true;
+  }
   bool NotInMap() {
     if (InMap()) Fail("weight_map: tensor \"" + Printable(key_) + "\" must name a file");
     return true;
