@@ -31,6 +31,7 @@ class ScriptReader {
 
   ParrotPlan Read(const Json& root) {
     if (!root.is_array()) Fail("must be a list of scripts");
+    if (root.empty()) Fail("holds no scripts; give at least one");
     for (size_t i = 0; i < root.size(); ++i) {
       at_ = "script " + std::to_string(i);
       ReadScript(root[i]);

@@ -167,6 +167,7 @@ TEST(Parrot, BadScriptsNameTheScript) {
   const std::pair<const char*, const char*> cases[] = {
       {"{", "invalid JSON"},
       {"{}", "must be a list of scripts"},
+      {"[]", "holds no scripts"},
       {"[3]", "script 0: must be an object"},
       {R"([{"trigger": "A", "tokens": ["x"], "stop": 1}])", "unknown key \"stop\""},
       {R"([{"tokens": ["x"]}])", "needs a \"trigger\""},
