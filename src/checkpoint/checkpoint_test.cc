@@ -102,6 +102,21 @@ TEST(Inspect, ValidatesAndScansAFolder) {
                                           ::testing::HasSubstr("candidate source")));
 }
 
+TEST(Inspect, NamesThePathThatWasGiven) {
+  TestFolder folder;
+  WriteBytes(folder / "model.safetensors", "");
+  const auto refusal = [](const std::filesystem::path& model) {
+    std::ostringstream out;
+    InspectOptions options;
+    options.model = model;
+    return Refusal([&] { Inspect(options, out, {}); });
+  };
+  EXPECT_EQ(refusal("nope"), "not_found: nope: no such file or folder");
+  EXPECT_THAT(refusal(folder.path()), ::testing::HasSubstr(folder.path().string() + ": no config.json in it"));
+  EXPECT_THAT(refusal(folder / "model.safetensors"),
+              ::testing::HasSubstr("model.safetensors: no config.json beside it"));
+}
+
 TEST(Inspect, FlagsThatMakeNoSenseAreRefused) {
   std::ostringstream out;
   EXPECT_THAT(Refusal([&] { Inspect({}, out, {}); }), ::testing::HasSubstr("--config"));

@@ -45,6 +45,23 @@ Json EngramReport(const config::EngramConfig& engram) {
   return report;
 }
 
+// The configuration of a checkpoint folder or file. Messages name the path that was given: the one derived
+// from it may be nothing the user has heard of.
+std::filesystem::path ConfigOf(const std::filesystem::path& model) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(model, error);
+  if (status.type() == fs::file_type::not_found)
+    throw Error(ErrorCode::kNotFound, model.string() + ": no such file or folder");
+  const bool folder = fs::is_directory(status);
+  const fs::path config = (folder ? model : model.parent_path()) / "config.json";
+  if (fs::status(config, error).type() == fs::file_type::not_found) {
+    throw Error(ErrorCode::kNotFound, model.string() + ": no config.json " + (folder ? "in" : "beside") +
+                                          " it; restore it or give --config FILE");
+  }
+  return config;
+}
+
 }  // namespace
 
 Json ConfigReport(const config::ModelConfig& config, int64_t block_size) {
@@ -86,10 +103,8 @@ void Inspect(const InspectOptions& options, std::ostream& out, const ProgressSin
   if (options.block_size != 64 && options.block_size != 128 && options.block_size != 256) {
     throw Error(ErrorCode::kInvalidArgument, "inspect: --block-size must be 64, 128 or 256");
   }
-  namespace fs = std::filesystem;
-  const fs::path beside = fs::is_directory(options.model) ? options.model : options.model.parent_path();
   const config::ModelConfig config =
-      config::LoadModelConfig(options.config.empty() ? beside / "config.json" : options.config);
+      config::LoadModelConfig(options.config.empty() ? ConfigOf(options.model) : options.config);
   Json report = ConfigReport(config, options.block_size);
   if (!options.model.empty()) {
     const Checkpoint checkpoint = Checkpoint::Open(options.model);
