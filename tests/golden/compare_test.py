@@ -3,10 +3,12 @@
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 import compare
+import compare_replay
 import make_random
 import reference_layer
 from compare_layers import Comparison
@@ -151,6 +153,119 @@ class RoundingPoints(unittest.TestCase):
 
     def test_model_noaq(self):
         self.check_every_site("model-noaq")
+
+
+def later(*names, by=1):
+    """A plan with these bounds moved; nothing is kept that did not start."""
+    return lambda plan: plan.update({name: max(plan[name] + by, plan["start"]) for name in names})
+
+
+def start_at(plan, start):
+    plan.update(start=start, early=start, seam=start, late=max(plan["keep"], start))
+
+
+# Fault of a plan -> (function, with a hit only). `keep` later would lose rows, which the positions show.
+PLAN_FAULTS = {
+    "later layers' windows clipped one row late": (later("late"), False),
+    "one row too many kept": (later("keep", "late", by=-1), False),
+    "the last source clipped like the later layers": (lambda plan: plan.update(seam=plan["late"]), False),
+    "the first layers clipped like the later layers": (lambda plan: plan.update(early=plan["late"]), False),
+    "first layers' windows clipped one row late": (later("early"), True),
+    "replay starts one row late": (lambda plan: start_at(plan, plan["start"] + 1), True),
+    "replay starts one row early": (lambda plan: start_at(plan, plan["start"] - 1), True),
+    "every replayed entry written again": (lambda plan: plan.update(floor=0), True),
+    "the last adopted entries written again": (lambda plan: plan.update(floor=plan["floor"] - 8), True),
+    "windows of the first run read": (lambda plan: plan.update(windows=True, early=0, seam=0), True),
+    "n-grams begin with the replay": (lambda plan: plan.update(history=plan["start"]), True),
+}
+
+
+class ReplayFaults(unittest.TestCase):
+    """compare_replay.py on reference.py with one fault in its plan."""
+
+    def rows(self, prompts, hit, mode):
+        """As a binary with reference.fault writes them. Which rows come out is not at fault."""
+        out, reference, fault = {}, self.reference, self.reference.fault
+        parts = [tokens[:n] for tokens in prompts for n in compare_replay.lengths(reference.c.sliding_window, hit)]
+        for k, tokens in enumerate(parts):
+            reference.fault = None
+            first = max(reference.plan(len(tokens), hit, mode)["keep"], hit)
+            reference.fault = fault
+            positions, logits = reference.run(tokens, hit=hit, decoder=mode)
+            out[f"prompt_{k}.positions"] = positions[positions >= first]
+            out[f"prompt_{k}.logits"] = logits[positions >= first]
+        reference.fault = None
+        return out
+
+    def check(self, config):
+        with tempfile.TemporaryDirectory() as folder:
+            make_random.make(CONFIGS / f"{config}.json", 15, folder)
+            self.reference = reference = Reference(folder)
+            for hit in (0, compare_replay.BLOCK):
+                expected = compare_replay.Expected(reference)
+                prompts = [compare_replay.prompt(reference.c, seed, False, hit) for seed in (1, 2)]
+                for mode in ("trim", "halo"):
+                    judge = lambda rows: compare_replay.judge(mode, expected, prompts, hit, mode, rows, rows)[0]
+                    self.assertEqual(judge(self.rows(prompts, hit, mode)), [])
+                    for name, (fault, with_hit) in PLAN_FAULTS.items():
+                        if hit or not with_hit:
+                            reference.fault = fault
+                            with self.subTest(f"{config} hit {hit} {mode}: {name}"):
+                                self.assertTrue(judge(self.rows(prompts, hit, mode)))
+
+    def test_engram_first(self):
+        self.check("engram_first")
+
+    def test_ratio2_shared(self):
+        self.check("ratio2_shared")
+
+    def test_seam_clipped_one_row_late_in_full(self):
+        """Only where later rows are kept does the last source read the first replayed row often enough."""
+        with tempfile.TemporaryDirectory() as folder:
+            make_random.make(CONFIGS / "engram_first.json", 15, folder)
+            self.reference, hit = Reference(folder), compare_replay.BLOCK
+            expected = compare_replay.Expected(self.reference)
+            prompts = [compare_replay.prompt(self.reference.c, 1, False, hit)]
+            expected.rows(prompts[0], len(prompts[0]), hit, "full")
+            self.reference.fault = later("seam")
+            rows = self.rows(prompts, hit, "full")
+            self.assertTrue(compare_replay.judge("seam", expected, prompts, hit, "full", rows, rows)[0])
+
+
+class ImageFaults(unittest.TestCase):
+    """compare_replay.py on reference.py that forgets one thing about image tokens."""
+
+    def test_each(self):
+        with tempfile.TemporaryDirectory() as folder:
+            make_random.make(CONFIGS / "engram_first.json", 16, folder)
+            reference = Reference(folder)
+            expected = compare_replay.Expected(reference)
+            prompts = [compare_replay.prompt(reference.c, seed, True, 0) for seed in (1, 2)]
+
+            def judge():
+                parts = [t[:n] for t in prompts for n in compare_replay.lengths(reference.c.sliding_window, 0)]
+                rows = {}
+                for k, tokens in enumerate(parts):
+                    rows[f"prompt_{k}.positions"], rows[f"prompt_{k}.logits"] = reference.run(tokens)
+                return compare_replay.judge("images", expected, prompts, 0, "full", rows, rows)[0]
+
+            self.assertEqual(judge(), [])
+            with self.subTest("images in n-grams"):
+                with mock.patch.object(reference.hash, "image", -1):
+                    self.assertTrue(judge())
+            with self.subTest("gate open"):
+                inject = reference_layer.Layer.engram
+
+                def open_gate(layer, stream, positions):
+                    with mock.patch.dict(reference.c, image_token_id=-1):
+                        return inject(layer, stream, positions)
+
+                with mock.patch.object(reference_layer.Layer, "engram", open_gate):
+                    self.assertTrue(judge())
+            with self.subTest("bias of text"):
+                for layer in reference.layers:
+                    layer.cached["ffn.gate.bias_vl"] = layer.w("ffn.gate.bias", True)
+                self.assertTrue(judge())
 
 
 if __name__ == "__main__":

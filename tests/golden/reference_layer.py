@@ -198,7 +198,8 @@ class Layer:
         entries = self.rows_of("entry", (int(positions[-1]) + 1) // self.ratio) if self.ratio else None
         out = np.empty((len(x), c.num_attention_heads, d))
         for r, p in enumerate(map(int, positions)):
-            keys = np.array([window[j] for j in range(max(p - c.sliding_window + 1, first, 0), p + 1)])
+            begin = min(max(p - c.sliding_window + 1, first, 0), p)  # a row sees itself
+            keys = np.array([window[j] for j in range(begin, p + 1)])
             if self.ratio and len(entries):
                 keys = np.concatenate([keys, entries[self.model.shared["select"][p]]])
             s = q[r] @ keys.T * d ** -0.5
