@@ -282,8 +282,9 @@ def compare(arguments, folder):
                                              senko_command=command, folder=str(folder))
         finally:
             peer.end()
-    return {"threads": arguments.threads, "peer_threads": arguments.peer_threads, "rounds": arguments.rounds, "decoder_replay": arguments.decoder_replay,
-            "numerics": arguments.numerics, "peer_dtype": arguments.peer_dtype, "cases": cases,
+    return {"threads": arguments.threads, "peer_threads": arguments.peer_threads, "rounds": arguments.rounds,
+            "decoder_replay": arguments.decoder_replay, "numerics": arguments.numerics,
+            "peer_dtype": arguments.peer_dtype, "cases": cases,
             "ftllm_load_seconds": loaded["load_seconds"], "ftllm_resident_mib": memory["resident_mib"],
             "ftllm_peak_mib": memory["peak_mib"],
             "senko_peak_mib": max(r["senko"]["peak_mib"] for rows in runs.values() for r in rows)}
@@ -291,7 +292,8 @@ def compare(arguments, folder):
 
 def print_text(result):
     print(f"{result['threads']} threads (ftllm {result['peer_threads']}), median of {result['rounds']} rounds, decoder "
-          f"replay {result['decoder_replay']}, numerics {result['numerics']}, ftllm dtype {result['peer_dtype']}; tokens/s")
+          f"replay {result['decoder_replay']}, numerics {result['numerics']}, ftllm dtype {result['peer_dtype']}; "
+          "tokens/s")
     print(f"{'prompt':>7} {'phase':>8} {'senko':>10} {'ftllm':>10} {'ratio':>7}  ratios")
     for case in result["cases"]:
         for phase in ("prefill", "decode"):
