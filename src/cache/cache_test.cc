@@ -34,6 +34,15 @@ TEST(PagePool, CountsReferencesAndReusesPages) {
   EXPECT_EQ(again->index(), first);
 }
 
+TEST(PagePool, CountsPagesOfAModelWithoutGlobalKv) {
+  config::PageLayout layout = SmallPage();
+  layout.page_bytes = 0;
+  PagePool pool(layout, 2);
+  auto page = pool.Allocate();
+  ASSERT_TRUE(page);
+  EXPECT_EQ(pool.free_pages(), 1);
+}
+
 TEST(PagePool, MovesDoNotDoubleFree) {
   PagePool pool(SmallPage(), 3);
   {

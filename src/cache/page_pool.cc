@@ -46,7 +46,8 @@ std::optional<PageRef> PagePool::Allocate() {
   free_.pop_back();
   references_[static_cast<size_t>(page)] = 1;
 #ifndef NDEBUG
-  std::memset(slab_ + page * layout_.page_bytes, 0xFF, static_cast<size_t>(layout_.page_bytes));
+  // Without KV sources a page is empty and there is no slab.
+  if (slab_ != nullptr) std::memset(slab_ + page * layout_.page_bytes, 0xFF, static_cast<size_t>(layout_.page_bytes));
 #endif
   return PageRef(this, page);
 }
