@@ -260,6 +260,12 @@ stage_golden() {
     "$folder/mini10.json,$folder/ratio1_clamp.json,$folder/ratio2_shared.json,$folder/yarn_ramp.json,\
 $folder/window_official.json,$folder/engram_first.json"
   "$python" tests/golden/compare_layers.py --senko "$senko" --numerics model-noaq --config "$folder/mini10.json"
+  "$python" tests/golden/compare_replay.py --senko "$senko"
+}
+stage_golden_long() {
+  local python=build/test/venv/bin/python
+  "$python" -c 'import numpy' || skip "no numpy"
+  "$python" tests/golden/compare_long.py --senko build/test/release/bin/senko
 }
 stage_tokenizer() {
   local python=build/test/venv/bin/python
@@ -304,6 +310,7 @@ command_test() {
     stage benchmarks-run stage_bench_smoke
     stage python-tests stage_python_tests
     stage golden stage_golden
+    ((all == 0)) || stage golden-long stage_golden_long
     stage tokenizer stage_tokenizer
     stage chat stage_chat
   fi
