@@ -103,7 +103,8 @@ TEST_F(BrokenShards, ATotalSizeThatIsNoSizeIsRefused) {
   const std::string sound = ReadBytes(folder_ / kIndexName), number = "11720770";
   const size_t at = sound.find(number);
   ASSERT_NE(at, std::string::npos);
-  for (const char* bad : {"-1", "-1.0", "0.5", "-9223372036854775808", "\"11720770\"", "null", "true", "[1]", "{}"}) {
+  for (const char* bad :
+       {"-1", "-1.0", "0.5", "-9223372036854775808", "\"11720770\"", "null", "true", "[1]", "{}"}) {
     WriteBytes(folder_ / kIndexName, std::string(sound).replace(at, number.size(), bad));
     EXPECT_THAT(Open(), AllOf(HasSubstr("corrupt"), HasSubstr(kIndexName), HasSubstr("metadata.total_size must be")))
         << bad;
@@ -174,7 +175,8 @@ TEST(Validate, ListsMissingUnexpectedMisshapedAndMistypedTogether) {
   }
   TestFolder folder;
   ThreadPool pool(1);
-  WriteCheckpoint(folder.path(), tensors, {},
+  OutputFolder output(folder.path());
+  WriteCheckpoint(&output, tensors, {},
                   [](auto&, uint64_t, auto out) { std::ranges::fill(out, std::byte{0}); }, &pool, {});
   const Checkpoint checkpoint = Checkpoint::Open(folder.path());
   const std::string message = Refusal([&] { ValidateCheckpoint(checkpoint, config); });

@@ -9,8 +9,10 @@
 #include "base/thread_count.h"
 #include "base/thread_pool.h"
 #include "checkpoint/inventory.h"
+#include "checkpoint/output_folder.h"
 #include "checkpoint/parrot.h"
 #include "checkpoint/random_weights.h"
+#include "checkpoint/shard_index.h"
 #include "checkpoint/text_file.h"
 #include "checkpoint/write_checkpoint.h"
 
@@ -19,14 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that holds a model is somebody's work: never written over.
-void PrepareFolder(const fs::path& folder) {
+// A folder that holds a model, or a part of one, is somebody's work: never written over.
+void RefuseModelIn(const fs::path& folder) {
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw Error(ErrorCode::kIo, folder.string() + ": cannot create the folder: " + error.message());
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (name.ends_with(".safetensors") || name == "config.json" || name == "model.safetensors.index.json") {
+    if (name.ends_with(".safetensors") || name == "config.json" || name == "tokenizer.json" ||
+        name == "engram_map.json" || name == kIndexName) {
       throw Error(ErrorCode::kInvalidArgument,
                   folder.string() + ": already holds " + name + "; remove it or give another folder");
     }
@@ -42,13 +43,18 @@ int64_t DrawBelow(uint64_t key, uint64_t counter, int64_t bound) {
   return static_cast<int64_t>(static_cast<uint64_t>((Wide{word} * static_cast<uint64_t>(bound)) >> 64));
 }
 
-void WriteEngramMap(const fs::path& path, const std::vector<int64_t>& map) {
+void WriteInto(OutputFolder* folder, const char* name, std::string_view text) {
+  WriteTextFile(folder->path() / name, text);
+  folder->Add(name);
+}
+
+std::string EngramMapText(const std::vector<int64_t>& map) {
   std::string text = "[";
   for (int64_t id : map) {
     if (text.size() > 1) text += ",";
     text += std::to_string(id);
   }
-  WriteTextFile(path, text + "]\n");
+  return text + "]\n";
 }
 
 }  // namespace
@@ -98,15 +104,16 @@ void MakeModel(const MakeModelOptions& options, std::ostream& out, const Progres
     fill = ParrotFiller(config, plan, options.seed);
   }
   ThreadPool pool(CheckedThreadCount(options.threads));
-  PrepareFolder(options.out);
-  WriteCheckpoint(options.out, tensors,
+  OutputFolder folder(options.out);
+  RefuseModelIn(options.out);
+  WriteCheckpoint(&folder, tensors,
                   {.max_shard_bytes = options.max_shard_bytes, .sparse_engram = options.sparse_engram}, fill,
                   &pool, progress);
-  if (!config.engram.layers.empty()) {
-    WriteEngramMap(options.out / "engram_map.json", RandomEngramMap(config, options.seed));
-  }
-  if (!tokenizer.empty()) WriteTextFile(options.out / "tokenizer.json", tokenizer);
-  WriteTextFile(options.out / "config.json", config_text);  // last: a folder with it is complete
+  if (!config.engram.layers.empty())
+    WriteInto(&folder, "engram_map.json", EngramMapText(RandomEngramMap(config, options.seed)));
+  if (!tokenizer.empty()) WriteInto(&folder, "tokenizer.json", tokenizer);
+  WriteInto(&folder, "config.json", config_text);  // last: a folder with it is complete
+  folder.Keep();
   int64_t bytes = 0;
   for (const ExpectedTensor& tensor : tensors) bytes += BytesOf(tensor);
   out << options.out.string() << ": " << tensors.size() << " tensors, " << bytes << " bytes, seed "

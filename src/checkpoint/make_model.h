@@ -13,7 +13,7 @@ namespace senko::checkpoint {
 
 struct MakeModelOptions {
   std::filesystem::path config;  // config.json, or a folder that holds one
-  std::filesystem::path out;     // made if absent; must not hold a model already
+  std::filesystem::path out;     // made if absent; must hold no file of a model
   uint64_t seed = 0;
   uint64_t max_shard_bytes = 0;  // 0: one file
   bool sparse_engram = false;    // leave the Engram tables as holes (zeros)
@@ -23,7 +23,8 @@ struct MakeModelOptions {
 
 // Writes the weights, config.json (a copy), engram_map.json when the model has Engram, and
 // tokenizer.json (a parrot's own, else a copy of the one beside the configuration, if any); prints a summary
-// to `out`. The files depend on the configuration, the seed and the script alone. Errors: as LoadModelConfig;
+// to `out`. On failure every file and folder it made is removed. The files
+// depend on the configuration, the seed and the script alone. Errors: as LoadModelConfig;
 // kInvalidArgument (the folder holds a model, a bad script); kResourceExhausted; kIo.
 void MakeModel(const MakeModelOptions& options, std::ostream& out, const ProgressSink& progress);
 

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <set>
 
@@ -133,6 +135,52 @@ TEST(MakeModel, NeverWritesOverAModel) {
   EXPECT_EQ(ReadBytes(other / "model-00001-of-00048.safetensors"), "precious");
 }
 
+TEST(MakeModel, NeverWritesOverAPartOfAModel) {
+  for (const char* name :
+       {"tokenizer.json", "engram_map.json", "config.json", "model.safetensors.index.json"}) {
+    TestFolder folder;
+    WriteBytes(folder / name, "precious");
+    EXPECT_THAT(Refusal([&] { MakeTiny(folder.path()); }), HasSubstr(std::string("already holds ") + name));
+    EXPECT_EQ(ReadBytes(folder / name), "precious");
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << name;
+  }
+}
+
+// A folder in the way of each file's temporary name makes that one write fail after those before it.
+TEST(MakeModel, AFailureLeavesTheFolderAsItWas) {
+  for (const char* name :
+       {"model-00001-of-00004.safetensors", "model-00003-of-00004.safetensors",
+        "model.safetensors.index.json", "engram_map.json", "tokenizer.json", "config.json"}) {
+    TestFolder folder;
+    const std::string obstacle = std::string(name) + ".partial";
+    WriteBytes(folder / "notes.txt", "precious");
+    fs::create_directory(folder / obstacle);
+    EXPECT_THAT(Refusal([&] { MakeTiny(folder.path(), 3000000); }), HasSubstr(obstacle)) << name;
+    std::set<std::string> left;
+    for (const auto& entry : fs::directory_iterator(folder.path())) left.insert(entry.path().filename());
+    EXPECT_EQ(left, (std::set<std::string>{"notes.txt", obstacle}));
+  }
+}
+
+// A limit on the size of a file stands for a full disk: writes beyond it fail in the same way.
+TEST(MakeModel, AFailureRemovesTheFoldersItMade) {
+  TestFolder folder;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  for (const rlim_t limit : {0u, 100u, 1000000u, 11000000u}) {
+    const rlimit small{limit, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    const std::string refusal = Refusal([&] { MakeTiny(folder / "a" / "b" / "out"); });
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_THAT(refusal, HasSubstr("resource_exhausted")) << limit;
+    EXPECT_TRUE(fs::is_empty(folder.path())) << limit;
+  }
+  std::signal(SIGXFSZ, handler);
+  MakeTiny(folder / "a" / "b" / "out");
+  EXPECT_TRUE(fs::exists(folder / "a" / "b" / "out" / "config.json"));
+}
+
 TEST(MakeModel, RefusesWhatCannotFitBeforeWriting) {
   TestFolder folder;
   MakeModelOptions options;
@@ -142,7 +190,7 @@ TEST(MakeModel, RefusesWhatCannotFitBeforeWriting) {
   if (fs::space(folder.path()).available > 510286023000u)
     GTEST_SKIP() << "this disk would hold the released model";
   EXPECT_THAT(Refusal([&] { MakeModel(options, log, {}); }), HasSubstr("needs 510286023000 bytes"));
-  EXPECT_TRUE(fs::is_empty(folder / "out"));
+  EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
 TEST(MakeModel, ReportsProgressToTheEnd) {

@@ -64,12 +64,12 @@ struct Chunk {
   uint64_t offset = 0;
 };
 
-void WriteShard(const std::filesystem::path& path, const std::vector<ExpectedTensor>& tensors,
+void WriteShard(OutputFolder* folder, const std::string& name, const std::vector<ExpectedTensor>& tensors,
                 const Shard& shard, const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
                 std::vector<Buffer<std::byte>>* scratch, Meter* meter) {
   std::vector<TensorSpec> specs;
   for (size_t i : shard) specs.push_back({tensors[i].name, tensors[i].dtype, tensors[i].shape});
-  SafetensorsWriter writer(path, std::move(specs), {{"format", "pt"}});
+  SafetensorsWriter writer(folder->path() / name, std::move(specs), {{"format", "pt"}});
   std::vector<Chunk> chunks;
   for (size_t slot = 0; slot < shard.size(); ++slot) {
     if (IsHole(tensors[shard[slot]], options)) {
@@ -89,11 +89,12 @@ void WriteShard(const std::filesystem::path& path, const std::vector<ExpectedTen
     }
   });
   writer.Finish();
+  folder->Add(name);
 }
 
 }  // namespace
 
-void WriteCheckpoint(const std::filesystem::path& directory, const std::vector<ExpectedTensor>& tensors,
+void WriteCheckpoint(OutputFolder* folder, const std::vector<ExpectedTensor>& tensors,
                      const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
                      const ProgressSink& progress) {
   uint64_t total = 0, on_disk = 0;
@@ -102,9 +103,9 @@ void WriteCheckpoint(const std::filesystem::path& directory, const std::vector<E
     if (!IsHole(tensor, options)) on_disk += static_cast<uint64_t>(BytesOf(tensor));
   }
   std::error_code ignored;
-  const auto space = std::filesystem::space(directory, ignored);
+  const auto space = std::filesystem::space(folder->path(), ignored);
   if (!ignored && space.available < on_disk) {
-    throw Error(ErrorCode::kResourceExhausted, directory.string() + ": the checkpoint needs " +
+    throw Error(ErrorCode::kResourceExhausted, folder->path().string() + ": the checkpoint needs " +
                                                    std::to_string(on_disk) + " bytes, the disk has " +
                                                    std::to_string(space.available) + " free");
   }
@@ -113,18 +114,19 @@ void WriteCheckpoint(const std::filesystem::path& directory, const std::vector<E
   Meter meter(progress, on_disk);
   const std::vector<Shard> shards = PlanShards(tensors, options.max_shard_bytes);
   if (options.max_shard_bytes == 0) {
-    WriteShard(directory / "model.safetensors", tensors, shards[0], options, fill, pool, &scratch, &meter);
+    WriteShard(folder, "model.safetensors", tensors, shards[0], options, fill, pool, &scratch, &meter);
     return;
   }
   ShardIndex index;
   index.total_size = total;
   for (size_t s = 0; s < shards.size(); ++s) {
     const std::string name = ShardName(s, shards.size());
-    WriteShard(directory / name, tensors, shards[s], options, fill, pool, &scratch, &meter);
+    WriteShard(folder, name, tensors, shards[s], options, fill, pool, &scratch, &meter);
     for (size_t i : shards[s]) index.weight_map.emplace_back(tensors[i].name, name);
   }
   std::sort(index.weight_map.begin(), index.weight_map.end());
-  WriteShardIndex(directory / kIndexName, index);
+  WriteShardIndex(folder->path() / kIndexName, index);
+  folder->Add(kIndexName);
 }
 
 }  // namespace senko::checkpoint

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "checkpoint/inventory.h"
+#include "checkpoint/output_folder.h"
 
 namespace senko::checkpoint {
 
@@ -24,9 +24,9 @@ struct WriteOptions {
   bool sparse_engram = false;    // Engram tables become holes: zeros that take no disk
 };
 
-// Memory is one chunk per thread, whatever the size of the checkpoint. `directory` exists and holds no model
-// files. Errors: kResourceExhausted (not enough disk, checked first), kIo.
-void WriteCheckpoint(const std::filesystem::path& directory, const std::vector<ExpectedTensor>& tensors,
+// Memory is one chunk per thread, whatever the size of the checkpoint. `folder` holds no model files;
+// each one written is added to it. Errors: kResourceExhausted (not enough disk, checked first), kIo.
+void WriteCheckpoint(OutputFolder* folder, const std::vector<ExpectedTensor>& tensors,
                      const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
                      const ProgressSink& progress);
 
