@@ -18,6 +18,8 @@ std::string_view ErrorCodeName(ErrorCode code) {
       return "io";
     case ErrorCode::kNumerical:
       return "numerical";
+    case ErrorCode::kOverloaded:
+      return "overloaded";
   }
   return "unknown";
 }

@@ -16,6 +16,7 @@ enum class ErrorCode {
   kResourceExhausted,  // memory, disk, pages, slots
   kIo,                 // the operating system refused a read or write
   kNumerical,          // NaN or infinity where a finite number must be
+  kOverloaded,         // too much is waiting, or shutting down: try again later
 };
 
 // Stable lower-case name, e.g. "invalid_argument".
