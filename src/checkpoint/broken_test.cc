@@ -48,32 +48,28 @@ TEST_F(BrokenShards, MissingShardsAreAllListed) {
   const std::string first = FileOf("embed.weight"), last = FileOf("image_end");
   fs::remove(folder_ / first);
   fs::remove(folder_ / last);
-  EXPECT_THAT(Open(), AllOf(HasSubstr("not_found"), HasSubstr("missing files (2)"), HasSubstr(first),
-                            HasSubstr(last)));
+  EXPECT_THAT(Open(), AllOf(HasSubstr("not_found"), HasSubstr("missing files (2)"), HasSubstr(first), HasSubstr(last)));
 }
 
 TEST_F(BrokenShards, ARenamedShardIsMissingAndLeftOver) {
   const std::string name = FileOf("embed.weight");
   fs::rename(folder_ / name, folder_ / "model-99.safetensors");
-  EXPECT_THAT(Open(),
-              AllOf(HasSubstr("missing files (1)"), HasSubstr(name),
-                    HasSubstr("files not listed in the index (1)"), HasSubstr("model-99.safetensors")));
+  EXPECT_THAT(Open(), AllOf(HasSubstr("missing files (1)"), HasSubstr(name),
+                            HasSubstr("files not listed in the index (1)"), HasSubstr("model-99.safetensors")));
 }
 
 TEST_F(BrokenShards, ACopyUnderAnotherNameIsADuplicate) {
   fs::copy(folder_ / FileOf("embed.weight"), folder_ / "extra.safetensors");
-  EXPECT_THAT(Open(), AllOf(HasSubstr("duplicated tensors"),
-                            HasSubstr("embed.weight: also in the unlisted file extra")));
+  EXPECT_THAT(Open(),
+              AllOf(HasSubstr("duplicated tensors"), HasSubstr("embed.weight: also in the unlisted file extra")));
 }
 
 TEST_F(BrokenShards, TheSameTensorInTwoShards) {
   fs::copy(folder_ / FileOf("embed.weight"), folder_ / "copy.safetensors");
   index_.weight_map.emplace_back("another", "copy.safetensors");
   SaveIndex();
-  EXPECT_THAT(
-      Open(),
-      AllOf(HasSubstr("duplicated tensors"), HasSubstr("embed.weight: in copy.safetensors and model-"),
-            HasSubstr("tensors listed but absent (1)"), HasSubstr("another: the index names copy")));
+  EXPECT_THAT(Open(), AllOf(HasSubstr("duplicated tensors"), HasSubstr("embed.weight: in copy.safetensors and model-"),
+                            HasSubstr("tensors listed but absent (1)"), HasSubstr("another: the index names copy")));
 }
 
 TEST_F(BrokenShards, AStaleIndexNamesTheWrongFile) {
@@ -86,11 +82,9 @@ TEST_F(BrokenShards, AStaleIndexNamesTheWrongFile) {
 }
 
 TEST_F(BrokenShards, AStaleIndexMissesTensors) {
-  std::erase_if(index_.weight_map,
-                [](const auto& entry) { return entry.first.starts_with("layers.3.attn."); });
+  std::erase_if(index_.weight_map, [](const auto& entry) { return entry.first.starts_with("layers.3.attn."); });
   SaveIndex();
-  EXPECT_THAT(Open(), AllOf(HasSubstr("tensors not listed in the index (13)"),
-                            HasSubstr("layers.3.attn.wq_a.weight")));
+  EXPECT_THAT(Open(), AllOf(HasSubstr("tensors not listed in the index (13)"), HasSubstr("layers.3.attn.wq_a.weight")));
 }
 
 TEST_F(BrokenShards, WrongTotalSize) {
@@ -103,8 +97,7 @@ TEST_F(BrokenShards, ATotalSizeThatIsNoSizeIsRefused) {
   const std::string sound = ReadBytes(folder_ / kIndexName), number = "11720770";
   const size_t at = sound.find(number);
   ASSERT_NE(at, std::string::npos);
-  for (const char* bad :
-       {"-1", "-1.0", "0.5", "-9223372036854775808", "\"11720770\"", "null", "true", "[1]", "{}"}) {
+  for (const char* bad : {"-1", "-1.0", "0.5", "-9223372036854775808", "\"11720770\"", "null", "true", "[1]", "{}"}) {
     WriteBytes(folder_ / kIndexName, std::string(sound).replace(at, number.size(), bad));
     EXPECT_THAT(Open(), AllOf(HasSubstr("corrupt"), HasSubstr(kIndexName), HasSubstr("metadata.total_size must be")))
         << bad;
@@ -116,8 +109,8 @@ TEST_F(BrokenShards, ATotalSizeThatIsNoSizeIsRefused) {
 TEST_F(BrokenShards, ATruncatedShardIsNamedWithItsBytes) {
   const std::string name = FileOf("embed.weight");
   fs::resize_file(folder_ / name, fs::file_size(folder_ / name) - 5);
-  EXPECT_THAT(Open(), AllOf(HasSubstr("corrupt"), HasSubstr("truncated (1)"), HasSubstr(name),
-                            HasSubstr("ends at byte")));
+  EXPECT_THAT(Open(),
+              AllOf(HasSubstr("corrupt"), HasSubstr("truncated (1)"), HasSubstr(name), HasSubstr("ends at byte")));
 }
 
 TEST_F(BrokenShards, EverythingWrongIsOneMessage) {
@@ -125,9 +118,8 @@ TEST_F(BrokenShards, EverythingWrongIsOneMessage) {
   WriteBytes(folder_ / name, "short");
   fs::remove(folder_ / FileOf("image_end"));
   WriteBytes(folder_ / "model-old.safetensors", "old");
-  EXPECT_THAT(Open(),
-              AllOf(HasSubstr("unreadable files (1)"), HasSubstr("5 bytes; a safetensors file begins"),
-                    HasSubstr("missing files (1)"), HasSubstr("files not listed in the index (1)")));
+  EXPECT_THAT(Open(), AllOf(HasSubstr("unreadable files (1)"), HasSubstr("5 bytes; a safetensors file begins"),
+                            HasSubstr("missing files (1)"), HasSubstr("files not listed in the index (1)")));
 }
 
 TEST_F(BrokenShards, NoIndexBesideShards) {
@@ -176,15 +168,14 @@ TEST(Validate, ListsMissingUnexpectedMisshapedAndMistypedTogether) {
   TestFolder folder;
   ThreadPool pool(1);
   OutputFolder output(folder.path());
-  WriteCheckpoint(&output, tensors, {},
-                  [](auto&, uint64_t, auto out) { std::ranges::fill(out, std::byte{0}); }, &pool, {});
+  WriteCheckpoint(&output, tensors, {}, [](auto&, uint64_t, auto out) { std::ranges::fill(out, std::byte{0}); }, &pool,
+                  {});
   const Checkpoint checkpoint = Checkpoint::Open(folder.path());
   const std::string message = Refusal([&] { ValidateCheckpoint(checkpoint, config); });
-  EXPECT_THAT(message,
-              AllOf(HasSubstr("missing tensors (97)"), HasSubstr("... and 47 more"),
-                    HasSubstr("unexpected tensors (1)"), HasSubstr("layers.1.attn.q_a_proj.weight"),
-                    HasSubstr("norm.weight in model.safetensors: is F16 [256], must be BF16 [256]"),
-                    HasSubstr("is F8_E4M3 [256, 64], must be F8_E4M3 [64, 256]"), Not(HasSubstr("vision"))));
+  EXPECT_THAT(message, AllOf(HasSubstr("missing tensors (97)"), HasSubstr("... and 47 more"),
+                             HasSubstr("unexpected tensors (1)"), HasSubstr("layers.1.attn.q_a_proj.weight"),
+                             HasSubstr("norm.weight in model.safetensors: is F16 [256], must be BF16 [256]"),
+                             HasSubstr("is F8_E4M3 [256, 64], must be F8_E4M3 [64, 256]"), Not(HasSubstr("vision"))));
   EXPECT_LT(message.size(), 20000u);
 }
 
@@ -213,8 +204,8 @@ TEST(Scan, FindsEveryBadValue) {
   std::ostringstream out;
   EXPECT_THAT(Refusal([&] { Inspect(options, out, {}); }),
               AllOf(HasSubstr("numerical"), HasSubstr("infinite values (1)"),
-                    HasSubstr("embed.weight: 1, the first at element 77 (byte 154"),
-                    HasSubstr("NaN values (4)"), HasSubstr("norm.weight: 1, the first at element 5"),
+                    HasSubstr("embed.weight: 1, the first at element 77 (byte 154"), HasSubstr("NaN values (4)"),
+                    HasSubstr("norm.weight: 1, the first at element 5"),
                     HasSubstr("layers.2.attn.attn_sink: 1, the first at element 1"),
                     HasSubstr("layers.2.attn.wq_a.weight: 1, the first at element 9"),
                     HasSubstr("layers.2.attn.wq_a.scale: 1, the first at element 1"),

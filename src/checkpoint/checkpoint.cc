@@ -16,9 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr char kHeadline[] = "not a sound checkpoint";
 
-bool HasSuffix(const fs::path& path, std::string_view suffix) {
-  return path.filename().string().ends_with(suffix);
-}
+bool HasSuffix(const fs::path& path, std::string_view suffix) { return path.filename().string().ends_with(suffix); }
 
 std::vector<std::string> SafetensorsIn(const fs::path& folder) {
   std::vector<std::string> names;
@@ -55,9 +53,8 @@ Plan PlanFor(const fs::path& path) {
         throw Error(ErrorCode::kNotFound, path.string() + ": neither model.safetensors nor " + kIndexName);
       }
       if (plan.files.size() > 1) {
-        throw Error(ErrorCode::kNotFound, path.string() + ": " + std::to_string(plan.files.size()) +
-                                              " model files (" + plan.files[0] + ", " + plan.files[1] +
-                                              ", ...) but no " + kIndexName +
+        throw Error(ErrorCode::kNotFound, path.string() + ": " + std::to_string(plan.files.size()) + " model files (" +
+                                              plan.files[0] + ", " + plan.files[1] + ", ...) but no " + kIndexName +
                                               "; restore the index, or keep one file");
       }
     }
@@ -78,9 +75,8 @@ Plan PlanFor(const fs::path& path) {
 // Files in the folder that the checkpoint does not name: leftovers of another one, or copies of its tensors.
 void CheckStrays(const Plan& plan, const std::vector<TensorRef>& tensors, ProblemList* problems) {
   const auto known = [&](const std::string& name) {
-    const auto it =
-        std::lower_bound(tensors.begin(), tensors.end(), name,
-                         [](const TensorRef& tensor, const std::string& key) { return tensor.name < key; });
+    const auto it = std::lower_bound(tensors.begin(), tensors.end(), name,
+                                     [](const TensorRef& tensor, const std::string& key) { return tensor.name < key; });
     return it != tensors.end() && it->name == name;
   };
   for (const std::string& name : SafetensorsIn(plan.folder)) {
@@ -112,8 +108,7 @@ void CheckIndex(const Plan& plan, const std::vector<TensorRef>& tensors, uint64_
   for (const auto& [name, file] : map) {
     for (; at < tensors.size() && tensors[at].name < name; ++at) {
       if (at > 0 && tensors[at].name == tensors[at - 1].name) continue;
-      problems->Add("tensors not listed in the index",
-                    Printable(tensors[at].name) + " in " + file_name(tensors[at]));
+      problems->Add("tensors not listed in the index", Printable(tensors[at].name) + " in " + file_name(tensors[at]));
     }
     bool found = false, right = false;
     std::string where;
@@ -131,12 +126,11 @@ void CheckIndex(const Plan& plan, const std::vector<TensorRef>& tensors, uint64_
   }
   for (; at < tensors.size(); ++at) {
     if (at > 0 && tensors[at].name == tensors[at - 1].name) continue;
-    problems->Add("tensors not listed in the index",
-                  Printable(tensors[at].name) + " in " + file_name(tensors[at]));
+    problems->Add("tensors not listed in the index", Printable(tensors[at].name) + " in " + file_name(tensors[at]));
   }
   if (plan.index->total_size && unreadable.empty() && *plan.index->total_size != total_bytes) {
-    problems->Add("wrong metadata", "total_size is " + std::to_string(*plan.index->total_size) +
-                                        ", the tensors have " + std::to_string(total_bytes) + " bytes");
+    problems->Add("wrong metadata", "total_size is " + std::to_string(*plan.index->total_size) + ", the tensors have " +
+                                        std::to_string(total_bytes) + " bytes");
   }
 }
 
@@ -173,12 +167,10 @@ Checkpoint Checkpoint::Open(const fs::path& path) {
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i].name != tensors[i - 1].name) continue;
     problems.Add("duplicated tensors", Printable(tensors[i].name) + ": in " +
-                                           checkpoint.file_path(tensors[i - 1].file).filename().string() +
-                                           " and " +
+                                           checkpoint.file_path(tensors[i - 1].file).filename().string() + " and " +
                                            checkpoint.file_path(tensors[i].file).filename().string());
   }
-  if (plan.index)
-    CheckIndex(plan, tensors, checkpoint.total_bytes_, checkpoint.files_, unreadable, &problems);
+  if (plan.index) CheckIndex(plan, tensors, checkpoint.total_bytes_, checkpoint.files_, unreadable, &problems);
   if (plan.index || fs::is_directory(path)) CheckStrays(plan, tensors, &problems);
   const bool missing = only_missing && !unreadable.empty();
   problems.ThrowIfAny(missing ? ErrorCode::kNotFound : ErrorCode::kCorrupt, path.string(), kHeadline);
@@ -186,9 +178,8 @@ Checkpoint Checkpoint::Open(const fs::path& path) {
 }
 
 const TensorRef* Checkpoint::Find(std::string_view name) const {
-  const auto it =
-      std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                       [](const TensorRef& tensor, std::string_view key) { return tensor.name < key; });
+  const auto it = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const TensorRef& tensor, std::string_view key) { return tensor.name < key; });
   return it != tensors_.end() && it->name == name ? &*it : nullptr;
 }
 
@@ -207,8 +198,7 @@ const fs::path& Checkpoint::file_path(int file) const {
 
 void Checkpoint::Advise(const TensorRef& tensor, AccessPattern pattern) const {
   const MappedFile& mapping = files_[static_cast<size_t>(tensor.file)].mapping();
-  mapping.Advise(pattern, static_cast<size_t>(tensor.bytes.data() - mapping.bytes().data()),
-                 tensor.bytes.size());
+  mapping.Advise(pattern, static_cast<size_t>(tensor.bytes.data() - mapping.bytes().data()), tensor.bytes.size());
 }
 
 }  // namespace senko::checkpoint

@@ -65,8 +65,7 @@ TEST(Inspect, ReleasedReportHasTheContractsKeys) {
   EXPECT_EQ(report["window_bytes_per_sequence"], 2703360);
   EXPECT_EQ(report["page_bytes"], 113920);
   ASSERT_EQ(report["groups"].size(), 14u);
-  EXPECT_EQ(report["groups"][0],
-            (Json{{"name", "routed experts"}, {"tensors", 92160}, {"bytes", 288777830400}}));
+  EXPECT_EQ(report["groups"][0], (Json{{"name", "routed experts"}, {"tensors", 92160}, {"bytes", 288777830400}}));
   ASSERT_EQ(report["layers"].size(), 40u);
   EXPECT_EQ(report["layers"][0]["kv_source"], nullptr);
   EXPECT_EQ(report["layers"][0]["mode"], "window");

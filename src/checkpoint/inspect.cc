@@ -83,11 +83,9 @@ Json ConfigReport(const config::ModelConfig& config, int64_t block_size) {
                  {"groups", Json::array()},
                  {"layers", Json::array()}};
   for (const GroupTotal& total : GroupTotals(tensors)) {
-    report["groups"].push_back(
-        {{"name", GroupName(total.group)}, {"tensors", total.tensors}, {"bytes", total.bytes}});
+    report["groups"].push_back({{"name", GroupName(total.group)}, {"tensors", total.tensors}, {"bytes", total.bytes}});
   }
-  for (const config::LayerPlan& plan : config::MakeLayerSchedule(config))
-    report["layers"].push_back(LayerReport(plan));
+  for (const config::LayerPlan& plan : config::MakeLayerSchedule(config)) report["layers"].push_back(LayerReport(plan));
   report["engram"] = EngramReport(config.engram);
   return report;
 }
@@ -97,8 +95,7 @@ void Inspect(const InspectOptions& options, std::ostream& out, const ProgressSin
     throw Error(ErrorCode::kInvalidArgument, "inspect: give a checkpoint folder or --config FILE");
   }
   if (options.scan && options.model.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "inspect: --scan reads weights, so it needs a checkpoint folder");
+    throw Error(ErrorCode::kInvalidArgument, "inspect: --scan reads weights, so it needs a checkpoint folder");
   }
   if (options.block_size != 64 && options.block_size != 128 && options.block_size != 256) {
     throw Error(ErrorCode::kInvalidArgument, "inspect: --block-size must be 64, 128 or 256");

@@ -53,14 +53,12 @@ class Inventory {
       AddBlock(prefix, d.num_experts, true);
       group_ = TensorGroup::kMtpOther;
       if (stage == 0) {
-        Fp8(prefix + "main_proj", c_.hidden_size,
-            c_.hidden_size * static_cast<int64_t>(d.target_layers.size()));
+        Fp8(prefix + "main_proj", c_.hidden_size, c_.hidden_size * static_cast<int64_t>(d.target_layers.size()));
         Norm(prefix + "main_norm.weight", c_.hidden_size);
       }
       if (stage != d.num_stages - 1) continue;
       Norm(prefix + "norm.weight", c_.hidden_size);
-      Add(prefix + "markov_head.embed.weight", DType::kBF16, {c_.vocab_size, d.markov_rank},
-          TensorRole::kEmbedding);
+      Add(prefix + "markov_head.embed.weight", DType::kBF16, {c_.vocab_size, d.markov_rank}, TensorRole::kEmbedding);
       Bf16(prefix + "markov_head.head", c_.vocab_size, d.markov_rank);
       Bf16(prefix + "confidence_head.proj", 1, c_.hidden_size + d.markov_rank);
     }

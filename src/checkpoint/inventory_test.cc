@@ -55,8 +55,7 @@ TEST(Inventory, ReleasedBytesPerGroup) {
 TEST(Inventory, NamesAreUniqueAndPartsOptional) {
   for (const char* name : {"deepseek-v4.1-flash", "tiny", "slim"}) {
     std::map<std::string, int> seen;
-    for (const ExpectedTensor& tensor : ExpectedTensors(Load(name)))
-      EXPECT_EQ(seen[tensor.name]++, 0) << tensor.name;
+    for (const ExpectedTensor& tensor : ExpectedTensors(Load(name))) EXPECT_EQ(seen[tensor.name]++, 0) << tensor.name;
     EXPECT_EQ(seen.contains("layers.0.attn.compressor.wkv.weight"), false);
     EXPECT_EQ(seen.contains("mtp.0.main_proj.weight"), std::string_view(name) != "slim");
     EXPECT_EQ(seen.contains("vision.norm.weight"), std::string_view(name) != "slim");

@@ -86,8 +86,7 @@ std::vector<int64_t> RandomEngramMap(const config::ModelConfig& config, uint64_t
 
 void MakeModel(const MakeModelOptions& options, std::ostream& out, const ProgressSink& progress) {
   const config::ModelConfig config = config::LoadModelConfig(options.config);
-  const fs::path config_file =
-      fs::is_directory(options.config) ? options.config / "config.json" : options.config;
+  const fs::path config_file = fs::is_directory(options.config) ? options.config / "config.json" : options.config;
   const std::string config_text = ReadTextFile(config_file, size_t{1} << 20);
   const std::vector<ExpectedTensor> tensors = ExpectedTensors(config);
   TensorFiller fill = [&](const ExpectedTensor& tensor, uint64_t offset, std::span<std::byte> bytes) {
@@ -95,11 +94,9 @@ void MakeModel(const MakeModelOptions& options, std::ostream& out, const Progres
   };
   const fs::path tokenizer_file = config_file.parent_path() / "tokenizer.json";
   std::string tokenizer;
-  if (options.parrot.empty() && fs::exists(tokenizer_file))
-    tokenizer = ReadTextFile(tokenizer_file, size_t{64} << 20);
+  if (options.parrot.empty() && fs::exists(tokenizer_file)) tokenizer = ReadTextFile(tokenizer_file, size_t{64} << 20);
   if (!options.parrot.empty()) {
-    const ParrotPlan plan =
-        PlanParrot(config, ReadTextFile(options.parrot, size_t{16} << 20), options.parrot.string());
+    const ParrotPlan plan = PlanParrot(config, ReadTextFile(options.parrot, size_t{16} << 20), options.parrot.string());
     tokenizer = plan.tokenizer_json;
     fill = ParrotFiller(config, plan, options.seed);
   }
@@ -107,8 +104,8 @@ void MakeModel(const MakeModelOptions& options, std::ostream& out, const Progres
   OutputFolder folder(options.out);
   RefuseModelIn(options.out);
   WriteCheckpoint(&folder, tensors,
-                  {.max_shard_bytes = options.max_shard_bytes, .sparse_engram = options.sparse_engram}, fill,
-                  &pool, progress);
+                  {.max_shard_bytes = options.max_shard_bytes, .sparse_engram = options.sparse_engram}, fill, &pool,
+                  progress);
   if (!config.engram.layers.empty())
     WriteInto(&folder, "engram_map.json", EngramMapText(RandomEngramMap(config, options.seed)));
   if (!tokenizer.empty()) WriteInto(&folder, "tokenizer.json", tokenizer);
@@ -116,8 +113,8 @@ void MakeModel(const MakeModelOptions& options, std::ostream& out, const Progres
   folder.Keep();
   int64_t bytes = 0;
   for (const ExpectedTensor& tensor : tensors) bytes += BytesOf(tensor);
-  out << options.out.string() << ": " << tensors.size() << " tensors, " << bytes << " bytes, seed "
-      << options.seed << "\n";
+  out << options.out.string() << ": " << tensors.size() << " tensors, " << bytes << " bytes, seed " << options.seed
+      << "\n";
 }
 
 }  // namespace senko::checkpoint

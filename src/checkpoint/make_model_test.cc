@@ -51,8 +51,7 @@ TEST(MakeModel, GateBiasesPointBothWays) {
   TestFolder folder;
   MakeTiny(folder.path());
   const Checkpoint checkpoint = Checkpoint::Open(folder.path());
-  for (const char* name :
-       {"layers.0.ffn.gate.bias", "layers.5.ffn.gate.bias_vl", "layers.3.attn.attn_sink"}) {
+  for (const char* name : {"layers.0.ffn.gate.bias", "layers.5.ffn.gate.bias_vl", "layers.3.attn.attn_sink"}) {
     const TensorRef& tensor = checkpoint.At(name);
     float low = 0, high = 0;
     for (size_t at = 0; at < tensor.bytes.size(); at += 4) {
@@ -136,8 +135,7 @@ TEST(MakeModel, NeverWritesOverAModel) {
 }
 
 TEST(MakeModel, NeverWritesOverAPartOfAModel) {
-  for (const char* name :
-       {"tokenizer.json", "engram_map.json", "config.json", "model.safetensors.index.json"}) {
+  for (const char* name : {"tokenizer.json", "engram_map.json", "config.json", "model.safetensors.index.json"}) {
     TestFolder folder;
     WriteBytes(folder / name, "precious");
     EXPECT_THAT(Refusal([&] { MakeTiny(folder.path()); }), HasSubstr(std::string("already holds ") + name));
@@ -148,9 +146,8 @@ TEST(MakeModel, NeverWritesOverAPartOfAModel) {
 
 // A folder in the way of each file's temporary name makes that one write fail after those before it.
 TEST(MakeModel, AFailureLeavesTheFolderAsItWas) {
-  for (const char* name :
-       {"model-00001-of-00004.safetensors", "model-00003-of-00004.safetensors",
-        "model.safetensors.index.json", "engram_map.json", "tokenizer.json", "config.json"}) {
+  for (const char* name : {"model-00001-of-00004.safetensors", "model-00003-of-00004.safetensors",
+                           "model.safetensors.index.json", "engram_map.json", "tokenizer.json", "config.json"}) {
     TestFolder folder;
     const std::string obstacle = std::string(name) + ".partial";
     WriteBytes(folder / "notes.txt", "precious");
@@ -187,8 +184,7 @@ TEST(MakeModel, RefusesWhatCannotFitBeforeWriting) {
   options.config = ModelFolder("deepseek-v4.1-flash");
   options.out = folder / "out";
   std::ostringstream log;
-  if (fs::space(folder.path()).available > 510286023000u)
-    GTEST_SKIP() << "this disk would hold the released model";
+  if (fs::space(folder.path()).available > 510286023000u) GTEST_SKIP() << "this disk would hold the released model";
   EXPECT_THAT(Refusal([&] { MakeModel(options, log, {}); }), HasSubstr("needs 510286023000 bytes"));
   EXPECT_FALSE(fs::exists(folder / "out"));
 }

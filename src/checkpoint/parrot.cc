@@ -54,8 +54,7 @@ class ScriptReader {
     if (!script.contains("trigger") || !script["trigger"].is_string()) Fail("needs a \"trigger\" string");
     const std::string trigger = script["trigger"].get<std::string>();
     const auto trigger_id = vocabulary_.Control(trigger);
-    if (!trigger_id)
-      Fail("trigger \"" + Printable(trigger) + "\" is neither a control token nor a single byte");
+    if (!trigger_id) Fail("trigger \"" + Printable(trigger) + "\" is neither a control token nor a single byte");
     std::vector<int64_t> ids = {*trigger_id};
     for (const std::string& bytes : Steps(script, &ids)) ids.push_back(AddStep(bytes));
     if (ids.size() < 2) Fail("has no tokens");
@@ -70,8 +69,7 @@ class ScriptReader {
   std::vector<std::string> Steps(const Json& script, std::vector<int64_t>* ids) {
     std::vector<std::string> steps;
     if (script.contains("text")) {
-      if (script.contains("tokens") || !script["text"].is_string())
-        Fail("give either \"tokens\" or a \"text\" string");
+      if (script.contains("tokens") || !script["text"].is_string()) Fail("give either \"tokens\" or a \"text\" string");
       const std::string text = script["text"].get<std::string>();
       const bool cut_ok = script.contains("cut") && script["cut"].is_number_unsigned() && script["cut"] > 0;
       if (!cut_ok) Fail("\"text\" needs a positive \"cut\": the bytes per token");
@@ -81,8 +79,7 @@ class ScriptReader {
     }
     if (!script.contains("tokens") || !script["tokens"].is_array()) Fail("needs a \"tokens\" list");
     for (const Json& token : script["tokens"]) {
-      if (token.is_object() && token.size() == 1 && token.contains("control") &&
-          token["control"].is_string()) {
+      if (token.is_object() && token.size() == 1 && token.contains("control") && token["control"].is_string()) {
         const std::string text = token["control"].get<std::string>();
         const auto id = vocabulary_.Control(text);
         if (!id) Fail("\"" + Printable(text) + "\" is not a control token");
@@ -96,8 +93,7 @@ class ScriptReader {
 
   std::string Bytes(const Json& token) const {
     if (token.is_string()) return token.get<std::string>();
-    const bool hex =
-        token.is_object() && token.size() == 1 && token.contains("hex") && token["hex"].is_string();
+    const bool hex = token.is_object() && token.size() == 1 && token.contains("hex") && token["hex"].is_string();
     if (!hex) Fail("a token is a string, {\"hex\": \"f09f\"} or {\"control\": \"</think>\"}");
     const std::string digits = token["hex"].get<std::string>();
     std::string bytes;
@@ -118,9 +114,8 @@ class ScriptReader {
       Fail("a token must have 1 to " + std::to_string(kMaxStepBytes) + " bytes");
     const int64_t id = ++steps_ <= kMaxSteps ? vocabulary_.AddStep(bytes) : -1;
     if (id < 0) {
-      Fail("more steps than vocab_size = " + std::to_string(config_.vocab_size) +
-               " leaves ids for (or than " + std::to_string(kMaxSteps) +
-               "); use a configuration with a larger vocab_size",
+      Fail("more steps than vocab_size = " + std::to_string(config_.vocab_size) + " leaves ids for (or than " +
+               std::to_string(kMaxSteps) + "); use a configuration with a larger vocab_size",
            ErrorCode::kResourceExhausted);
     }
     return id;
@@ -178,8 +173,7 @@ class SignVectors {
     for (size_t a = 0; a < rows; ++a) {
       for (size_t b = 0; b < a; ++b) {
         int64_t differing = 0;
-        for (size_t w = 0; w < words_; ++w)
-          differing += std::popcount(bits_[a * words_ + w] ^ bits_[b * words_ + w]);
+        for (size_t w = 0; w < words_; ++w) differing += std::popcount(bits_[a * words_ + w] ^ bits_[b * words_ + w]);
         if (dim_ - 2 * differing > dim_ / 2) {
           throw Error(ErrorCode::kInvalidArgument,
                       "a parrot with " + std::to_string(rows) + " steps needs a larger hidden_size than " +
@@ -216,8 +210,7 @@ void FillOnes(std::span<std::byte> out) {
 
 // The projections through which a sublayer reaches the residual streams.
 bool ReachesStreams(const std::string& name) {
-  return name.ends_with("attn.wo_b.weight") || name.ends_with(".w2.weight") ||
-         name.ends_with("engram.wkv.weight");
+  return name.ends_with("attn.wo_b.weight") || name.ends_with(".w2.weight") || name.ends_with("engram.wkv.weight");
 }
 
 }  // namespace

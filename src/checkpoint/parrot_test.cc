@@ -123,8 +123,7 @@ TEST_F(ParrotWeights, GreedyFollowsThePlanWithRoomToSpare) {
     std::vector<float> values(static_cast<size_t>(config.hidden_size));
     for (size_t c = 0; c < values.size(); ++c) {
       uint16_t code;
-      std::memcpy(&code, &checkpoint.At(name).bytes[(static_cast<size_t>(r * config.hidden_size) + c) * 2],
-                  2);
+      std::memcpy(&code, &checkpoint.At(name).bytes[(static_cast<size_t>(r * config.hidden_size) + c) * 2], 2);
       values[c] = numerics::Bf16ToFloat(code);
     }
     return values;
@@ -151,8 +150,7 @@ TEST_F(ParrotWeights, NothingReachesTheStreams) {
   for (const TensorRef& tensor : checkpoint.tensors()) {
     const bool all_zero = std::ranges::all_of(tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
     const bool wanted = tensor.name.ends_with("wo_b.weight") || tensor.name.ends_with(".w2.weight") ||
-                        tensor.name.ends_with("engram.wkv.weight") ||
-                        tensor.name.find(".hc_") != std::string::npos;
+                        tensor.name.ends_with("engram.wkv.weight") || tensor.name.find(".hc_") != std::string::npos;
     if (tensor.name.starts_with("aligner") || tensor.name.starts_with("vision")) continue;
     EXPECT_EQ(all_zero, wanted) << tensor.name;
     zero += all_zero;
@@ -190,8 +188,7 @@ TEST(Parrot, BadScriptsNameTheScript) {
                 ::testing::AllOf(HasSubstr("script.json: "), HasSubstr(message)))
         << text;
   }
-  const std::string long_script =
-      R"([{"trigger": "A", "cut": 1, "text": ")" + std::string(1000, 'x') + "\"}]";
+  const std::string long_script = R"([{"trigger": "A", "cut": 1, "text": ")" + std::string(1000, 'x') + "\"}]";
   EXPECT_THAT(Refusal([&] { PlanParrot(Tiny(), long_script, "s"); }),
               ::testing::AllOf(HasSubstr("resource_exhausted"), HasSubstr("vocab_size = 512")));
 }

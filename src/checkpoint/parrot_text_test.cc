@@ -37,8 +37,7 @@ TEST(ParrotTokenizer, EveryStepDecodesToItsOwnBytes) {
 
 TEST(ParrotTokenizer, EncodesBytesAndControlTokensOnly) {
   const config::ModelConfig config = config::LoadModelConfig(ModelFolder("tiny"));
-  const text::Tokenizer tokenizer =
-      text::Tokenizer::FromJson(PlanParrot(config, kScripts, "s").tokenizer_json, "t");
+  const text::Tokenizer tokenizer = text::Tokenizer::FromJson(PlanParrot(config, kScripts, "s").tokenizer_json, "t");
   const std::string prompt = "aa 閃光 <｜DSML｜ invo </think>";
   EXPECT_EQ(tokenizer.Encode(prompt, text::AddedTokens::kNone).size(), prompt.size());
   const auto ids = tokenizer.Encode(prompt, text::AddedTokens::kAll);

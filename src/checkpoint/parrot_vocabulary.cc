@@ -96,8 +96,7 @@ std::string ParrotVocabulary::TokenizerJson() const {
   for (const auto& [content, id] : control_) {
     const bool special = content == kBos || content == kEos || content == kPad;
     const bool normalized = !special && content != kImage;
-    text += std::string(first ? "\n" : ",\n") + "{\"id\": " + std::to_string(id) +
-            ", \"content\": " + quoted(content) +
+    text += std::string(first ? "\n" : ",\n") + "{\"id\": " + std::to_string(id) + ", \"content\": " + quoted(content) +
             ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": " +
             (normalized ? "true" : "false") + ", \"special\": " + (special ? "true" : "false") + "}";
     first = false;
@@ -121,8 +120,7 @@ std::string ParrotVocabulary::TokenizerJson() const {
   for (size_t id = 0; id < spelling_.size(); ++id) {
     const std::string& spelling = spelling_[id];
     text += std::string(id == 0 ? "\n" : ",\n") +
-            quoted(spelling.empty() ? "<unused_" + std::to_string(id) + ">" : spelling) + ": " +
-            std::to_string(id);
+            quoted(spelling.empty() ? "<unused_" + std::to_string(id) + ">" : spelling) + ": " + std::to_string(id);
   }
   return text + "}}\n}\n";
 }

@@ -89,8 +89,7 @@ void MapF32(float center, float deviation, std::span<std::byte> bytes) {
   for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
     uint32_t draw;
     std::memcpy(&draw, &bytes[at], 4);
-    const uint32_t magnitude =
-        (uint32_t{kHalfNormal[draw & 127]} << 13) | ((draw >> 8) & 0x1FFFu);  // below 2^20
+    const uint32_t magnitude = (uint32_t{kHalfNormal[draw & 127]} << 13) | ((draw >> 8) & 0x1FFFu);  // below 2^20
     const float scaled = deviation * (static_cast<float>(magnitude) * 0x1p-18f);
     const float value = center + ((draw & 128) != 0 ? -scaled : scaled);
     std::memcpy(&bytes[at], &value, 4);

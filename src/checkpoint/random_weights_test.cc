@@ -21,8 +21,7 @@ std::vector<uint8_t> Fill(const ExpectedTensor& tensor, uint64_t seed) {
   return bytes;
 }
 
-ExpectedTensor Make(const std::string& name, DType dtype, std::vector<int64_t> shape, TensorRole role,
-                    int64_t fan_in) {
+ExpectedTensor Make(const std::string& name, DType dtype, std::vector<int64_t> shape, TensorRole role, int64_t fan_in) {
   return {name, dtype, std::move(shape), TensorGroup::kAttention, role, fan_in, {}};
 }
 
@@ -66,8 +65,7 @@ TEST(RandomWeights, AreTheDocumentedBytes) {
             "77767776777776777777777776787778");
   EXPECT_EQ(hex(Make("c.weight", DType::kBF16, {8}, TensorRole::kBf16Weight, 5120)),
             "df3b0e3cd63b24bd1c3c0ebcccbc703c");
-  EXPECT_EQ(hex(Make("d", DType::kF32, {4}, TensorRole::kMixFunction, 20480)),
-            "e0bfe3bab84005bb482ecbbbe06d313b");
+  EXPECT_EQ(hex(Make("d", DType::kF32, {4}, TensorRole::kMixFunction, 20480)), "e0bfe3bab84005bb482ecbbbe06d313b");
 }
 
 TEST(RandomWeights, InverseSqrtIsTheLargestNotAbove) {
@@ -84,8 +82,7 @@ TEST(RandomWeights, LinearsKeepUnitScale) {
   for (int64_t in : {64, 96, 256, 1024, 1280, 2304, 5120}) {
     const int64_t out = 4096;
     const auto fp8 = Fill(Make("w.weight", DType::kF8E4M3, {out, in}, TensorRole::kFp8Weight, in), 7);
-    const auto scale8 =
-        Fill(Make("w.scale", DType::kF8E8M0, {out / 32, in / 32}, TensorRole::kFp8Scale, in), 7);
+    const auto scale8 = Fill(Make("w.scale", DType::kF8E8M0, {out / 32, in / 32}, TensorRole::kFp8Scale, in), 7);
     double sum8 = 0;
     for (int64_t r = 0; r < out; ++r) {
       for (int64_t c = 0; c < in; ++c) {
@@ -103,8 +100,7 @@ TEST(RandomWeights, LinearsKeepUnitScale) {
     double sum4 = 0;
     for (size_t i = 0; i < fp4.size(); ++i) {
       const double s = numerics::Ue8m0ToFloat(scale4[i / 16]);
-      const double low = s * numerics::E2m1ToFloat(fp4[i] & 15),
-                   high = s * numerics::E2m1ToFloat(fp4[i] >> 4);
+      const double low = s * numerics::E2m1ToFloat(fp4[i] & 15), high = s * numerics::E2m1ToFloat(fp4[i] >> 4);
       sum4 += low * low + high * high;
     }
     EXPECT_NEAR(std::sqrt(sum4 / static_cast<double>(out)), 1.0, 0.04) << in;

@@ -35,8 +35,7 @@ void WriteFully(int descriptor, const std::filesystem::path& path, const std::by
 }
 
 std::string HeaderText(const std::vector<TensorSpec>& specs, const std::vector<size_t>& order,
-                       const std::vector<uint64_t>& sizes,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::vector<uint64_t>& sizes, const std::map<std::string, std::string>& metadata) {
   std::string text = "{";
   if (!metadata.empty()) {
     Json object = Json::object();
@@ -46,8 +45,7 @@ std::string HeaderText(const std::vector<TensorSpec>& specs, const std::vector<s
   uint64_t position = 0;
   for (size_t i : order) {
     if (text.size() > 1) text += ",";
-    text += DumpJson(Json(specs[i].name)) + ":{\"dtype\":\"" + std::string(DTypeName(specs[i].dtype)) +
-            "\",\"shape\":";
+    text += DumpJson(Json(specs[i].name)) + ":{\"dtype\":\"" + std::string(DTypeName(specs[i].dtype)) + "\",\"shape\":";
     text += ShapeText(specs[i].shape) + ",\"data_offsets\":[" + std::to_string(position) + "," +
             std::to_string(position + sizes[i]) + "]}";
     position += sizes[i];
@@ -103,8 +101,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
                    [&](size_t a, size_t b) { return SizeOf(specs[a].dtype) > SizeOf(specs[b].dtype); });
   const std::string text = HeaderText(specs, order, sizes_, metadata);
   if (text.size() > kMaxHeaderBytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                path.string() + ": too many tensors for one file; write smaller shards");
+    throw Error(ErrorCode::kInvalidArgument, path.string() + ": too many tensors for one file; write smaller shards");
   }
   uint64_t position = 8 + text.size();
   for (size_t i : order) {
@@ -116,8 +113,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) ThrowWriteError(partial_, "create", errno);
   try {
-    if (::ftruncate(descriptor_, static_cast<off_t>(position)) != 0)
-      ThrowWriteError(partial_, "resize", errno);
+    if (::ftruncate(descriptor_, static_cast<off_t>(position)) != 0) ThrowWriteError(partial_, "resize", errno);
     const uint64_t length = text.size();
     WriteFully(descriptor_, partial_, reinterpret_cast<const std::byte*>(&length), 8, 0);
     WriteFully(descriptor_, partial_, reinterpret_cast<const std::byte*>(text.data()), text.size(), 8);

@@ -17,8 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       uint64_t position = 0;
       for (const HeaderEntry& entry : header.entries) {
         if (entry.begin != position || entry.end > size - header.data_offset) __builtin_trap();
-        if (TensorBytes(entry.dtype, entry.shape) != static_cast<int64_t>(entry.end - entry.begin))
-          __builtin_trap();
+        if (TensorBytes(entry.dtype, entry.shape) != static_cast<int64_t>(entry.end - entry.begin)) __builtin_trap();
         position = entry.end;
       }
       if (position != size - header.data_offset) __builtin_trap();

@@ -82,15 +82,12 @@ class HeaderReader : public nlohmann::json_sax<Sax> {
     type_name_ = std::move(text);
     return true;
   }
-  bool number_integer(number_integer_t value) override {
-    Fail("the negative number " + std::to_string(value));
-  }
+  bool number_integer(number_integer_t value) override { Fail("the negative number " + std::to_string(value)); }
   bool number_float(number_float_t, const string_t& text) override { Fail("the number " + Printable(text)); }
   bool null() override { Fail("null"); }
   bool boolean(bool) override { Fail("true or false"); }
   bool binary(binary_t&) override { Fail("binary data"); }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     std::string what = error.what();
     throw Error(ErrorCode::kCorrupt, source_ + ": invalid JSON in the safetensors header at byte " +
                                          std::to_string(8 + position) + ": " + Printable(what));
@@ -109,8 +106,7 @@ class HeaderReader : public nlohmann::json_sax<Sax> {
   [[noreturn]] void Fail(const std::string& what) {
     const bool inside = state_ == State::kTensor || state_ == State::kShape || state_ == State::kOffsets;
     const std::string& owner = inside ? entry_.name : key_;
-    throw Error(ErrorCode::kCorrupt,
-                source_ + ": safetensors header: tensor \"" + Printable(owner) + "\": " + what);
+    throw Error(ErrorCode::kCorrupt, source_ + ": safetensors header: tensor \"" + Printable(owner) + "\": " + what);
   }
 
   void Bad(const std::string& what) {
@@ -152,16 +148,14 @@ void CheckTiling(const SafetensorsHeader& header, uint64_t data_bytes, const std
     const std::string at = source + ": " + Printable(entry.name) + ": ";
     const auto byte = [&](uint64_t offset) { return std::to_string(header.data_offset + offset); };
     if (entry.end > data_bytes) {
-      problems->Add("truncated",
-                    at + "ends at byte " + byte(entry.end) + ", the file has " + byte(data_bytes));
+      problems->Add("truncated", at + "ends at byte " + byte(entry.end) + ", the file has " + byte(data_bytes));
     }
     if (entry.begin < position) {
-      problems->Add("overlapping tensors",
-                    at + "begins at byte " + byte(entry.begin) + ", inside " +
-                        (before != nullptr ? Printable(before->name) : std::string("?")));
+      problems->Add("overlapping tensors", at + "begins at byte " + byte(entry.begin) + ", inside " +
+                                               (before != nullptr ? Printable(before->name) : std::string("?")));
     } else if (entry.begin > position) {
-      problems->Add("holes", at + "begins at byte " + byte(entry.begin) +
-                                 ", but the tensors before it end at byte " + byte(position));
+      problems->Add("holes", at + "begins at byte " + byte(entry.begin) + ", but the tensors before it end at byte " +
+                                 byte(position));
     }
     if (entry.end >= position) {
       position = entry.end;
@@ -195,22 +189,19 @@ SafetensorsHeader ParseSafetensorsHeader(std::span<const std::byte> file, std::s
   uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
   if (length > kMaxHeaderBytes || length > file.size() - 8) {
-    throw Error(ErrorCode::kCorrupt,
-                name + ": header length " + std::to_string(length) + " at byte 0 exceeds the " +
-                    (length > kMaxHeaderBytes ? "limit of " + std::to_string(kMaxHeaderBytes)
-                                              : "file's " + std::to_string(file.size())) +
-                    " bytes; the file is truncated or not safetensors");
+    throw Error(ErrorCode::kCorrupt, name + ": header length " + std::to_string(length) + " at byte 0 exceeds the " +
+                                         (length > kMaxHeaderBytes ? "limit of " + std::to_string(kMaxHeaderBytes)
+                                                                   : "file's " + std::to_string(file.size())) +
+                                         " bytes; the file is truncated or not safetensors");
   }
   const std::string_view json(reinterpret_cast<const char*>(file.data()) + 8, length);
   HeaderReader reader(source, problems);
   Sax::sax_parse(json.begin(), json.end(), &reader);
-  if (!reader.done())
-    throw Error(ErrorCode::kCorrupt, name + ": safetensors header at byte 8 is not a JSON object");
+  if (!reader.done()) throw Error(ErrorCode::kCorrupt, name + ": safetensors header at byte 8 is not a JSON object");
   reader.header.data_offset = 8 + length;
-  std::sort(reader.header.entries.begin(), reader.header.entries.end(),
-            [](const HeaderEntry& a, const HeaderEntry& b) {
-              return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-            });
+  std::sort(reader.header.entries.begin(), reader.header.entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   // With a tensor left out its bytes would be reported again as a hole.
   if (problems->count(kBadTensors) == 0) CheckTiling(reader.header, file.size() - 8 - length, name, problems);
   return std::move(reader.header);

@@ -20,9 +20,8 @@ TEST(Safetensors, WriterAndReaderAgree) {
   TestFolder folder;
   std::mt19937_64 random(std::random_device{}());
   const std::vector<TensorSpec> specs = {
-      {"bytes", DType::kU8, {3, 5}},  {"wide", DType::kI64, {7}},
-      {"empty", DType::kF32, {0, 4}}, {"scalar", DType::kF32, {}},
-      {"half", DType::kBF16, {2, 3}}, {"name \"with\" \xE9\x96\x83", DType::kF64, {1}}};
+      {"bytes", DType::kU8, {3, 5}}, {"wide", DType::kI64, {7}},     {"empty", DType::kF32, {0, 4}},
+      {"scalar", DType::kF32, {}},   {"half", DType::kBF16, {2, 3}}, {"name \"with\" \xE9\x96\x83", DType::kF64, {1}}};
   std::vector<std::string> data;
   {
     SafetensorsWriter writer(folder / "a.safetensors", specs, {{"format", "pt"}});
@@ -48,8 +47,7 @@ TEST(Safetensors, WriterAndReaderAgree) {
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()), data[i]);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.bytes.data()) % SizeOf(tensor.dtype), 0u) << specs[i].name;
   }
-  EXPECT_THAT(Refusal([&] { file.Tensor("none"); }),
-              AllOf(HasSubstr("not_found"), HasSubstr("no tensor \"none\"")));
+  EXPECT_THAT(Refusal([&] { file.Tensor("none"); }), AllOf(HasSubstr("not_found"), HasSubstr("no tensor \"none\"")));
 }
 
 TEST(Safetensors, AnAbandonedWriterLeavesNothing) {
@@ -110,8 +108,7 @@ TEST(Safetensors, EveryBrokenFileIsRefusedByName) {
       {"empty", "", "0 bytes; a safetensors file begins with 8 bytes of header length"},
       {"short", "abc", "3 bytes"},
       {"huge header", huge, "header length 18446744073709551615 at byte 0"},
-      {"header past the end", RawSafetensors("{}", 0).substr(0, 9),
-       "header length 2 at byte 0 exceeds the file's 9"},
+      {"header past the end", RawSafetensors("{}", 0).substr(0, 9), "header length 2 at byte 0 exceeds the file's 9"},
       {"not JSON", RawSafetensors("{\"t\":nonsense}", 0), "invalid JSON in the safetensors header at byte"},
       {"cut JSON", RawSafetensors("{\"t\":{", 0), "invalid JSON"},
       {"bad UTF-8", RawSafetensors("{\"\xFF\":{}}", 0), "invalid JSON"},
@@ -122,41 +119,31 @@ TEST(Safetensors, EveryBrokenFileIsRefusedByName) {
       {"deep objects", RawSafetensors("{\"t\":{\"shape\":{\"a\":1}}}", 0), "an object where none belongs"},
       {"nested lists", OneTensor("\"shape\":[[2]]", 0), "a list where none belongs"},
       {"unknown field", OneTensor(good + ",\"stride\":[1]", 8), "unknown field \"stride\""},
-      {"missing field", OneTensor("\"dtype\":\"F32\",\"shape\":[2]", 8),
-       "t: dtype, shape or data_offsets is missing"},
-      {"unknown dtype", OneTensor("\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,8]", 8),
-       "dtype \"F4\""},
+      {"missing field", OneTensor("\"dtype\":\"F32\",\"shape\":[2]", 8), "t: dtype, shape or data_offsets is missing"},
+      {"unknown dtype", OneTensor("\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,8]", 8), "dtype \"F4\""},
       {"two dtypes", OneTensor("\"dtype\":\"F32\"," + good, 8), "\"dtype\" stands twice"},
       {"two shapes", OneTensor("\"shape\":[2]," + good, 8), "\"shape\" stands twice"},
       {"two offsets", OneTensor("\"data_offsets\":[0,8]," + good, 8), "\"data_offsets\" stands twice"},
-      {"negative dim", OneTensor("\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]", 8),
-       "negative number -2"},
-      {"float dim", OneTensor("\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]", 8),
-       "the number 2.0"},
+      {"negative dim", OneTensor("\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]", 8), "negative number -2"},
+      {"float dim", OneTensor("\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]", 8), "the number 2.0"},
       {"huge dim", OneTensor("\"dtype\":\"F32\",\"shape\":[18446744073709551615],\"data_offsets\":[0,8]", 8),
        "out of range"},
-      {"shape overflow",
-       OneTensor("\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]", 0),
+      {"shape overflow", OneTensor("\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]", 0),
        "t: shape [4294967296, 4294967296] is too large"},
-      {"rank", OneTensor("\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]", 4),
-       "more than 8"},
-      {"three offsets", OneTensor("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,9]", 8),
-       "two numbers"},
+      {"rank", OneTensor("\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]", 4), "more than 8"},
+      {"three offsets", OneTensor("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,9]", 8), "two numbers"},
       {"backward offsets", OneTensor("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]", 8),
        "data_offsets [8, 0] do not span the 8 bytes of F32 [2]"},
       {"wrong size", OneTensor("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,12]", 12),
        "do not span the 8 bytes"},
       {"truncated", OneTensor(good, 7), "t: ends at byte 70, the file has 69"},
       {"trailing", OneTensor(good, 10), "2 bytes after the last tensor, from byte 70"},
-      {"twice", RawSafetensors("{\"t\":{" + good + "},\"t\":{" + good + "}}", 8),
-       "the name \"t\" stands twice"},
+      {"twice", RawSafetensors("{\"t\":{" + good + "},\"t\":{" + good + "}}", 8), "the name \"t\" stands twice"},
       {"overlap",
-       RawSafetensors(
-           "{\"a\":{" + good + "},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12),
+       RawSafetensors("{\"a\":{" + good + "},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12),
        "b: begins at byte"},
       {"hole",
-       RawSafetensors(
-           "{\"a\":{" + good + "},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}", 16),
+       RawSafetensors("{\"a\":{" + good + "},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}", 16),
        "but the tensors before it end at byte"},
       {"metadata not text", RawSafetensors("{\"__metadata__\":{\"a\":1}}", 0), "a number where none belongs"},
       {"null", RawSafetensors("{\"t\":null}", 0), "null"},
@@ -181,8 +168,7 @@ TEST(Safetensors, ListsEveryBrokenTensorAndStaysShort) {
   TestFolder folder;
   WriteBytes(folder / "x.safetensors", RawSafetensors(header + "}", 4));
   const std::string message = Refusal([&] { SafetensorsFile::Open(folder / "x.safetensors"); });
-  EXPECT_THAT(message,
-              AllOf(HasSubstr("broken tensors (5000)"), HasSubstr("t49:"), HasSubstr("... and 4950 more")));
+  EXPECT_THAT(message, AllOf(HasSubstr("broken tensors (5000)"), HasSubstr("t49:"), HasSubstr("... and 4950 more")));
   EXPECT_LT(message.size(), 20000u);
 }
 

@@ -44,8 +44,7 @@ struct Tally {
 };
 
 template <typename Test>
-void Count(std::span<const std::byte> bytes, size_t width, int64_t base, Test test, Finding finding,
-           Tally* tally) {
+void Count(std::span<const std::byte> bytes, size_t width, int64_t base, Test test, Finding finding, Tally* tally) {
   int64_t count = 0;
   for (size_t at = 0; at < bytes.size(); at += width) count += test(&bytes[at]) ? 1 : 0;
   if (count == 0) return;
@@ -99,8 +98,7 @@ void ScanValues(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>&
     pool->ParallelFor(chunks, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t chunk = begin; chunk < end; ++chunk) {
         const int64_t base = chunk * kChunkElements, count = std::min(kChunkElements, elements - base);
-        const auto bytes =
-            tensor.bytes.subspan(static_cast<size_t>(base * width), static_cast<size_t>(count * width));
+        const auto bytes = tensor.bytes.subspan(static_cast<size_t>(base * width), static_cast<size_t>(count * width));
         const Tally tally = ScanChunk(tensor.dtype, bytes, base);
         const std::lock_guard lock(mutex);
         for (int f = 0; f < kNumFindings; ++f) {
@@ -112,10 +110,9 @@ void ScanValues(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>&
     });
     for (int f = 0; f < kNumFindings; ++f) {
       if (whole.count[f] == 0) continue;
-      problems.Add(kFindingNames[f], wanted.name + ": " + std::to_string(whole.count[f]) +
-                                         ", the first at element " + std::to_string(whole.first[f]) +
-                                         " (byte " + std::to_string(whole.first[f] * width) +
-                                         " of the tensor)");
+      problems.Add(kFindingNames[f], wanted.name + ": " + std::to_string(whole.count[f]) + ", the first at element " +
+                                         std::to_string(whole.first[f]) + " (byte " +
+                                         std::to_string(whole.first[f] * width) + " of the tensor)");
     }
     done += tensor.bytes.size();
     if (progress) progress({"scanning weights", done, total, "bytes"});

@@ -60,8 +60,7 @@ class IndexReader : public nlohmann::json_sax<Sax> {
   bool null() override { return NotTotal() && NotInMap(); }
   bool boolean(bool) override { return NotTotal() && NotInMap(); }
   bool binary(binary_t&) override { return NotTotal() && NotInMap(); }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     Fail("invalid JSON at byte " + std::to_string(position) + ": " + Printable(error.what()));
   }
 
@@ -99,8 +98,8 @@ ShardIndex ParseShardIndex(std::string_view json, std::string_view source) {
   if (!reader.has_map) throw Error(ErrorCode::kCorrupt, std::string(source) + ": no \"weight_map\" object");
   auto& map = reader.index.weight_map;
   std::sort(map.begin(), map.end());
-  const auto twice = std::adjacent_find(map.begin(), map.end(),
-                                        [](const auto& a, const auto& b) { return a.first == b.first; });
+  const auto twice =
+      std::adjacent_find(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != map.end()) {
     throw Error(ErrorCode::kCorrupt,
                 std::string(source) + ": weight_map lists tensor \"" + Printable(twice->first) + "\" twice");
@@ -109,8 +108,8 @@ ShardIndex ParseShardIndex(std::string_view json, std::string_view source) {
 }
 
 void WriteShardIndex(const std::filesystem::path& path, const ShardIndex& index) {
-  std::string text = "{\n  \"metadata\": {\"total_size\": " + std::to_string(index.total_size.value_or(0)) +
-                     "},\n  \"weight_map\": {";
+  std::string text =
+      "{\n  \"metadata\": {\"total_size\": " + std::to_string(index.total_size.value_or(0)) + "},\n  \"weight_map\": {";
   bool first = true;
   for (const auto& [name, file] : index.weight_map) {
     text += std::string(first ? "" : ",") + "\n    " + DumpJson(Json(name)) + ": " + DumpJson(Json(file));

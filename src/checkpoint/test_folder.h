@@ -38,9 +38,7 @@ inline void WriteBytes(const std::filesystem::path& path, const std::string& byt
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-inline std::string ReadBytes(const std::filesystem::path& path) {
-  return ReadTextFile(path, size_t{1} << 30);
-}
+inline std::string ReadBytes(const std::filesystem::path& path) { return ReadTextFile(path, size_t{1} << 30); }
 
 // A safetensors file with any header and `data_bytes` zeros.
 inline std::string RawSafetensors(const std::string& header, size_t data_bytes) {

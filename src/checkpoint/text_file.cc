@@ -29,10 +29,9 @@ void WriteTextFile(const std::filesystem::path& path, std::string_view text) {
   std::error_code error, ignored;
   if (!sound || !file) {
     if (ours) std::filesystem::remove(partial, ignored);
-    throw Error(reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? ErrorCode::kResourceExhausted
-                                                                        : ErrorCode::kIo,
-                partial.string() + ": cannot write " + std::to_string(text.size()) +
-                    " bytes: " + std::strerror(reason));
+    throw Error(
+        reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? ErrorCode::kResourceExhausted : ErrorCode::kIo,
+        partial.string() + ": cannot write " + std::to_string(text.size()) + " bytes: " + std::strerror(reason));
   }
   std::filesystem::rename(partial, path, error);
   if (error) {

@@ -24,13 +24,12 @@ void ValidateCheckpoint(const Checkpoint& checkpoint, const std::vector<Expected
       problems.Add("missing tensors", tensor.name + ": " + Described(tensor.dtype, tensor.shape));
       continue;
     }
-    const std::string where = tensor.name + " in " + checkpoint.file_path(found->file).filename().string() +
-                              ": is " + Described(found->dtype, found->shape) + ", must be " +
+    const std::string where = tensor.name + " in " + checkpoint.file_path(found->file).filename().string() + ": is " +
+                              Described(found->dtype, found->shape) + ", must be " +
                               Described(tensor.dtype, tensor.shape);
     if (found->dtype != tensor.dtype) {
       problems.Add("tensors of the wrong type", where);
-    } else if (found->shape != tensor.shape &&
-               (tensor.other_shape.empty() || found->shape != tensor.other_shape)) {
+    } else if (found->shape != tensor.shape && (tensor.other_shape.empty() || found->shape != tensor.other_shape)) {
       problems.Add("tensors of the wrong shape", where);
     }
   }
@@ -40,8 +39,7 @@ void ValidateCheckpoint(const Checkpoint& checkpoint, const std::vector<Expected
     problems.Add("unexpected tensors",
                  Printable(tensor.name) + " in " + checkpoint.file_path(tensor.file).filename().string());
   }
-  problems.ThrowIfAny(ErrorCode::kCorrupt, checkpoint.directory().string(),
-                      "the tensors do not match config.json");
+  problems.ThrowIfAny(ErrorCode::kCorrupt, checkpoint.directory().string(), "the tensors do not match config.json");
 }
 
 void ValidateCheckpoint(const Checkpoint& checkpoint, const config::ModelConfig& config) {

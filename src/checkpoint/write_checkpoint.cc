@@ -94,9 +94,8 @@ void WriteShard(OutputFolder* folder, const std::string& name, const std::vector
 
 }  // namespace
 
-void WriteCheckpoint(OutputFolder* folder, const std::vector<ExpectedTensor>& tensors,
-                     const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
-                     const ProgressSink& progress) {
+void WriteCheckpoint(OutputFolder* folder, const std::vector<ExpectedTensor>& tensors, const WriteOptions& options,
+                     const TensorFiller& fill, ThreadPool* pool, const ProgressSink& progress) {
   uint64_t total = 0, on_disk = 0;
   for (const ExpectedTensor& tensor : tensors) {
     total += static_cast<uint64_t>(BytesOf(tensor));

@@ -16,8 +16,7 @@ namespace senko::checkpoint {
 
 // Fills bytes [offset, offset + out.size()) of a tensor. Called from several threads; offsets are multiples
 // of 1 MiB.
-using TensorFiller =
-    std::function<void(const ExpectedTensor& tensor, uint64_t offset, std::span<std::byte> out)>;
+using TensorFiller = std::function<void(const ExpectedTensor& tensor, uint64_t offset, std::span<std::byte> out)>;
 
 struct WriteOptions {
   uint64_t max_shard_bytes = 0;  // 0: one file, model.safetensors; else shards and an index
@@ -26,8 +25,7 @@ struct WriteOptions {
 
 // Memory is one chunk per thread, whatever the size of the checkpoint. `folder` holds no model files;
 // each one written is added to it. Errors: kResourceExhausted (not enough disk, checked first), kIo.
-void WriteCheckpoint(OutputFolder* folder, const std::vector<ExpectedTensor>& tensors,
-                     const WriteOptions& options, const TensorFiller& fill, ThreadPool* pool,
-                     const ProgressSink& progress);
+void WriteCheckpoint(OutputFolder* folder, const std::vector<ExpectedTensor>& tensors, const WriteOptions& options,
+                     const TensorFiller& fill, ThreadPool* pool, const ProgressSink& progress);
 
 }  // namespace senko::checkpoint

@@ -23,8 +23,7 @@ bool IsSpace(CodePoint c) { return (ClassOf(c.value) & kSpace) != 0; }
 }  // namespace
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<const AddedToken*> tokens) : tokens_(std::move(tokens)) {
-  std::sort(tokens_.begin(), tokens_.end(),
-            [](const auto* a, const auto* b) { return a->content < b->content; });
+  std::sort(tokens_.begin(), tokens_.end(), [](const auto* a, const auto* b) { return a->content < b->content; });
   for (size_t i = 0; i < tokens_.size(); ++i) {
     auto& [first, last] = by_first_[static_cast<unsigned char>(tokens_[i]->content[0])];
     if (last == 0) first = i;
@@ -35,9 +34,7 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<const AddedToken*> tokens) : to
 const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t at) const {
   auto [first, last] = by_first_[static_cast<unsigned char>(text[at])];
   const AddedToken* longest = nullptr;
-  const auto byte = [](const AddedToken* token, size_t i) {
-    return static_cast<unsigned char>(token->content[i]);
-  };
+  const auto byte = [](const AddedToken* token, size_t i) { return static_cast<unsigned char>(token->content[i]); };
   for (size_t length = 1; first < last; ++length) {
     // Every token in [first, last) begins with text[at, at + length). The one that ends there sorts first.
     if (tokens_[first]->content.size() == length) longest = tokens_[first++];
@@ -53,8 +50,7 @@ const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t at)
   return longest;
 }
 
-void AddedTokenMatcher::Split(std::string_view whole, size_t begin, size_t end,
-                              std::vector<Span>* spans) const {
+void AddedTokenMatcher::Split(std::string_view whole, size_t begin, size_t end, std::vector<Span>* spans) const {
   const std::string_view text = whole.substr(begin, end - begin);
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {

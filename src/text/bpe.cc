@@ -42,8 +42,7 @@ void MergeShort(const MergeTable& table, std::vector<int32_t>* symbols) {
 // other pair has.
 class LongWord {
  public:
-  LongWord(const MergeTable& table, const std::vector<int32_t>& symbols)
-      : table_(table), nodes_(symbols.size()) {
+  LongWord(const MergeTable& table, const std::vector<int32_t>& symbols) : table_(table), nodes_(symbols.size()) {
     const auto count = static_cast<int32_t>(symbols.size());
     for (int32_t i = 0; i < count; ++i) nodes_[i] = {symbols[i], i - 1, i + 1 < count ? i + 1 : -1};
     for (int32_t i = 0; i + 1 < count; ++i) {
@@ -86,9 +85,7 @@ class LongWord {
   static uint64_t Entry(int32_t rank, int32_t at) {
     return static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(at);
   }
-  int32_t RankAt(int32_t at) const {
-    return table_.Find(nodes_[at].symbol, nodes_[nodes_[at].next].symbol).rank;
-  }
+  int32_t RankAt(int32_t at) const { return table_.Find(nodes_[at].symbol, nodes_[nodes_[at].next].symbol).rank; }
   void Queue(int32_t at) {
     const int32_t rank = RankAt(at);
     if (rank < 0) return;
@@ -118,9 +115,7 @@ void MergeTable::Set(int32_t left, int32_t right, Merge merge) {
   slots_[SlotOf(key)] = {key, merge};
 }
 
-MergeTable::Merge MergeTable::Find(int32_t left, int32_t right) const {
-  return slots_[SlotOf(Key(left, right))].merge;
-}
+MergeTable::Merge MergeTable::Find(int32_t left, int32_t right) const { return slots_[SlotOf(Key(left, right))].merge; }
 
 void MergeWord(const MergeTable& table, std::vector<int32_t>* symbols) {
   if (symbols->size() < 2) return;

@@ -49,8 +49,7 @@ std::vector<Message> ArrangeMessages(const std::vector<Message>& messages) {
     if (last != nullptr && last->role == Role::kUser && message.role == Role::kUser && last->task.empty()) {
       last->content.append("\n\n").append(message.content);
       last->task = message.task;
-    } else if (last == nullptr || last->role != Role::kLatestReminder ||
-               message.role != Role::kLatestReminder) {
+    } else if (last == nullptr || last->role != Role::kLatestReminder || message.role != Role::kLatestReminder) {
       arranged.push_back(message);
     }
   }

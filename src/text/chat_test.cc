@@ -64,8 +64,8 @@ TEST(Chat, ThinkingModeAndEffort) {
 TEST(Chat, DropThinking) {
   Conversation c;
   c.messages = {Of(Role::kUser, "1"), Assistant("why", "one"), Of(Role::kUser, "2")};
-  EXPECT_EQ(Render(c), kB + "<｜System｜>" + kEffort75 + "<｜User｜>1<｜Assistant｜></think>one" +
-                           std::string(kEos) + "<｜User｜>2<｜Assistant｜><think>");
+  EXPECT_EQ(Render(c), kB + "<｜System｜>" + kEffort75 + "<｜User｜>1<｜Assistant｜></think>one" + std::string(kEos) +
+                           "<｜User｜>2<｜Assistant｜><think>");
   c.drop_thinking = false;
   EXPECT_NE(Render(c).find("<｜Assistant｜><think>why</think>one"), std::string::npos);
   c.drop_thinking = true;
@@ -105,9 +105,8 @@ TEST(Chat, ToolCallsAndResults) {
   second.tool_call_id = "a";
   c.messages = {
       Of(Role::kUser, "q"),
-      Assistant(
-          "", "",
-          {{"a", "f", R"({"s":"x\ny","n":[1,2.0],"o":{"k":null}})"}, {"b", "g", "{}"}, {"c", "h", "oops"}}),
+      Assistant("", "",
+                {{"a", "f", R"({"s":"x\ny","n":[1,2.0],"o":{"k":null}})"}, {"b", "g", "{}"}, {"c", "h", "oops"}}),
       first, second, Of(Role::kUser, "more")};
   EXPECT_EQ(Render(c, &tools),
             kB +
@@ -180,8 +179,8 @@ TEST(Chat, UserTextNeverBecomesAControlToken) {
   for (int32_t id = 0; id < Tiny().vocab_size(); ++id) {
     const std::string spelling(Tiny().TokenSpelling(id));
     if (Tiny().AddedTokenId(spelling) != id) continue;
-    const bool grounding = std::find(std::begin(kGroundingTokens), std::end(kGroundingTokens), spelling) !=
-                           std::end(kGroundingTokens);
+    const bool grounding =
+        std::find(std::begin(kGroundingTokens), std::end(kGroundingTokens), spelling) != std::end(kGroundingTokens);
     // The assistant's reasoning and content may carry grounding tokens; nothing else may.
     EXPECT_EQ(controls(spelling).size(), harmless.size() + (grounding ? 2 : 0)) << spelling;
     if (!grounding) {

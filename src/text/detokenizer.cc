@@ -6,8 +6,7 @@ namespace senko::text {
 
 std::string Detokenizer::Push(int32_t id) {
   if (!tokenizer_->IsValid(id)) {
-    throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(id) +
-                                                 " is outside the vocabulary of " +
+    throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(id) + " is outside the vocabulary of " +
                                                  std::to_string(tokenizer_->vocab_size()));
   }
   std::string out;

@@ -35,17 +35,15 @@ struct FoldTable {
     for (const auto& [from, to] : kFoldExceptions) exceptions.emplace(from, to);
   }
   bool Changes(char32_t c) const {
-    const auto after =
-        std::upper_bound(ranges.begin(), ranges.end(), c,
-                         [](char32_t value, const Range& range) { return value < range.begin; });
+    const auto after = std::upper_bound(ranges.begin(), ranges.end(), c,
+                                        [](char32_t value, const Range& range) { return value < range.begin; });
     return after != ranges.begin() && c < std::prev(after)->end;
   }
 };
 
 bool IsMark(utf8proc_int32_t c) {
   const utf8proc_category_t category = utf8proc_category(c);
-  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
-         category == UTF8PROC_CATEGORY_ME;
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
 }
 
 bool IsBlank(char32_t c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }

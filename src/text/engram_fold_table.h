@@ -5,6 +5,7 @@
 
 namespace senko::text {
 
+// clang-format off
 // Pairs: code points since the end of the previous range, length of a range of code points that change.
 inline constexpr uint16_t kFoldRanges[] = {
 65,26,69,1,7,1,1,1,4,1,2,4,2,3,1,3,1,23,1,7,1,6,1,9,1,6,2,5,1,18,1,21,1,9,1,6,1,9,1,8,1,7,1,19,1,24,1,2,1,1,1,
@@ -108,5 +109,6 @@ inline constexpr uint32_t kFoldExceptions[][2] = {
 };
 // SHA-256 over `hex:hex,...;` of every code point that the whole chain changes, in order.
 inline constexpr char kFoldDigest[] = "bc3a635bdb66dec22cbabd0f121bfa2fdc435139c2467bd8c656b686775925e6";
+// clang-format on
 
 }  // namespace senko::text

@@ -45,19 +45,15 @@ int32_t CompressedVocabSize(const std::vector<int32_t>& map) {
 std::vector<int32_t> ReadEngramMap(const std::filesystem::path& path, int32_t vocab_size,
                                    int32_t compressed_vocab_size) {
   const Json json = ParseJson(ReadTextFile(path, kMaxMapBytes), path.string());
-  const auto fail = [&](const std::string& what) {
-    throw Error(ErrorCode::kCorrupt, path.string() + ": " + what);
-  };
+  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::kCorrupt, path.string() + ": " + what); };
   if (!json.is_array() || json.size() != static_cast<size_t>(vocab_size)) {
     fail("must be a list of " + std::to_string(vocab_size) + " ids, one per token" +
          (json.is_array() ? "; it has " + std::to_string(json.size()) : ""));
   }
   std::vector<int32_t> map(json.size());
   for (size_t i = 0; i < json.size(); ++i) {
-    if (!json[i].is_number_unsigned() ||
-        json[i].get<uint64_t>() >= static_cast<uint64_t>(compressed_vocab_size)) {
-      fail("entry " + std::to_string(i) + " must be an integer in [0, " +
-           std::to_string(compressed_vocab_size) + ")");
+    if (!json[i].is_number_unsigned() || json[i].get<uint64_t>() >= static_cast<uint64_t>(compressed_vocab_size)) {
+      fail("entry " + std::to_string(i) + " must be an integer in [0, " + std::to_string(compressed_vocab_size) + ")");
     }
     map[i] = json[i].get<int32_t>();
   }
@@ -82,16 +78,14 @@ void WriteEngramMap(const std::filesystem::path& path, const std::vector<int32_t
   if (!file || error) {
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);
-    throw Error(ErrorCode::kIo,
-                path.string() + ": cannot be written" + (error ? ": " + error.message() : ""));
+    throw Error(ErrorCode::kIo, path.string() + ": cannot be written" + (error ? ": " + error.message() : ""));
   }
 }
 
 std::vector<int32_t> LoadEngramMap(const Tokenizer& tokenizer, const std::filesystem::path& model_folder,
                                    const std::filesystem::path& cache_folder, int32_t compressed_vocab_size) {
   const std::filesystem::path beside = model_folder / "engram_map.json";
-  if (std::filesystem::exists(beside))
-    return ReadEngramMap(beside, tokenizer.vocab_size(), compressed_vocab_size);
+  if (std::filesystem::exists(beside)) return ReadEngramMap(beside, tokenizer.vocab_size(), compressed_vocab_size);
 
   const std::filesystem::path cached =
       cache_folder / ("engram_map-" + std::to_string(kFormat) + "-" + tokenizer.sha256() + ".json");
@@ -104,11 +98,10 @@ std::vector<int32_t> LoadEngramMap(const Tokenizer& tokenizer, const std::filesy
   }
   std::vector<int32_t> map = MakeEngramMap(tokenizer);
   if (CompressedVocabSize(map) != compressed_vocab_size) {
-    throw Error(ErrorCode::kCorrupt, model_folder.string() + ": the tokenizer yields " +
-                                         std::to_string(CompressedVocabSize(map)) +
-                                         " compressed tokens, but engram_compressed_vocab_size is " +
-                                         std::to_string(compressed_vocab_size) +
-                                         "; put the model's own engram_map.json beside it");
+    throw Error(ErrorCode::kCorrupt,
+                model_folder.string() + ": the tokenizer yields " + std::to_string(CompressedVocabSize(map)) +
+                    " compressed tokens, but engram_compressed_vocab_size is " + std::to_string(compressed_vocab_size) +
+                    "; put the model's own engram_map.json beside it");
   }
   if (!cache_folder.empty()) {
     try {

@@ -87,9 +87,7 @@ class EngramFiles : public testing::Test {
     std::filesystem::create_directories(folder_ / "model");
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  void Write(const std::filesystem::path& name, const std::string& text) {
-    std::ofstream(folder_ / name) << text;
-  }
+  void Write(const std::filesystem::path& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
   std::string Message(const std::string& text) {
     Write("bad.json", text);
     try {
@@ -125,8 +123,7 @@ TEST_F(EngramFiles, MakesCachesAndOverrides) {
   auto marked = fresh;
   marked[7] = 0;
   WriteEngramMap(cached, marked);
-  EXPECT_EQ(LoadEngramMap(Tiny(), folder_ / "model", folder_ / "cache", size), marked)
-      << "the cache was not read";
+  EXPECT_EQ(LoadEngramMap(Tiny(), folder_ / "model", folder_ / "cache", size), marked) << "the cache was not read";
   std::ofstream(cached) << "damaged";
   EXPECT_EQ(LoadEngramMap(Tiny(), folder_ / "model", folder_ / "cache", size), fresh);
   EXPECT_EQ(ReadEngramMap(cached, 512, size), fresh) << "the damaged cache was not replaced";

@@ -7,8 +7,7 @@
 namespace senko::text {
 
 const std::string_view kNumberPattern = "\\p{N}{1,3}";
-const std::string_view kCjkPattern =
-    "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+";
+const std::string_view kCjkPattern = "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+";
 const std::string_view kWordPattern =
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
     "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
@@ -83,8 +82,7 @@ size_t MatchCjk(std::string_view piece, size_t at) {
 }
 
 bool IsAsciiPunctuation(char32_t c) {
-  return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) ||
-         (c >= 0x7B && c <= 0x7E);
+  return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
 }
 
 size_t AsciiLettersEnd(std::string_view piece, size_t at) {
@@ -132,9 +130,7 @@ size_t MatchWord(std::string_view piece, size_t at) {
 template <size_t (*match)(std::string_view, size_t)>
 class Scanner : public Splitter {
  public:
-  void Split(std::string_view piece, std::vector<size_t>* ends) const override {
-    Isolate(piece, match, ends);
-  }
+  void Split(std::string_view piece, std::vector<size_t>* ends) const override { Isolate(piece, match, ends); }
 };
 
 }  // namespace

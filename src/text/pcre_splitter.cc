@@ -33,11 +33,11 @@ class PcreSplitter : public Splitter {
     int error = 0;
     PCRE2_SIZE offset = 0;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
-                              &error, &offset, nullptr));
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C, &error,
+                              &offset, nullptr));
     if (code_ == nullptr) {
-      throw Error(ErrorCode::kUnsupported, field_ + ": the pattern does not compile at byte " +
-                                               std::to_string(offset) + ": " + Message(error));
+      throw Error(ErrorCode::kUnsupported,
+                  field_ + ": the pattern does not compile at byte " + std::to_string(offset) + ": " + Message(error));
     }
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without JIT the interpreter does the same, slower
     context_.reset(pcre2_match_context_create(nullptr));

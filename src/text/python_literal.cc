@@ -8,8 +8,7 @@ namespace {
 
 class Reader {
  public:
-  Reader(std::string_view script, std::string_view source, size_t at)
-      : script_(script), source_(source), at_(at) {}
+  Reader(std::string_view script, std::string_view source, size_t at) : script_(script), source_(source), at_(at) {}
 
   // From just behind the name. False if this is not an assignment.
   bool Assignment(std::string* value) {
@@ -25,8 +24,7 @@ class Reader {
     for (SkipBlanks(bracketed); Literal(value); SkipBlanks(bracketed)) {
     }
     if (bracketed && !Take(")")) Fail("not a string constant: expected ')'");
-    if (!bracketed && at_ < script_.size() && script_[at_] != '\n')
-      Fail("something follows the string constant");
+    if (!bracketed && at_ < script_.size() && script_[at_] != '\n') Fail("something follows the string constant");
     return true;
   }
 
@@ -131,9 +129,7 @@ class Reader {
   size_t at_;
 };
 
-bool IsNameByte(char c) {
-  return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '_';
-}
+bool IsNameByte(char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '_'; }
 
 }  // namespace
 

@@ -47,9 +47,8 @@ TEST(Splitter, ScannersEqualPcre) {
   std::mt19937_64 rng(2024);
   const std::vector<std::string> characters = AgreedCharacters(rng);
   ASSERT_GT(characters.size(), 3000u);
-  const std::vector<std::string> frequent = {" ",      " ",    "\n", "\r", "\t", "\r\n", "a",  "Z",
-                                             "9",      "1",    "!",  ".",  "$",  "中",   "ア", "\u0301",
-                                             "\u3000", "\x01", "é",  "٣",  "—",  "€"};
+  const std::vector<std::string> frequent = {" ", " ", "\n", "\r", "\t",     "\r\n",   "a",    "Z", "9", "1", "!",
+                                             ".", "$", "中", "ア", "\u0301", "\u3000", "\x01", "é", "٣", "—", "€"};
   for (const std::string_view pattern : {kNumberPattern, kCjkPattern, kWordPattern}) {
     const auto scanner = MakeKnownSplitter(pattern);
     ASSERT_NE(scanner, nullptr);
@@ -62,8 +61,7 @@ TEST(Splitter, ScannersEqualPcre) {
         const std::string& unit = pool[rng() % pool.size()];
         for (size_t times = rng() % 4 ? 1 : rng() % 5; times > 0; --times) text += unit;
       }
-      ASSERT_EQ(Split(*scanner, text), Split(*pcre, text))
-          << pattern << " on " << testing::PrintToString(text);
+      ASSERT_EQ(Split(*scanner, text), Split(*pcre, text)) << pattern << " on " << testing::PrintToString(text);
     }
   }
 }

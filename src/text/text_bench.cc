@@ -14,8 +14,7 @@ namespace {
 // The released tokenizer where tests/text/make_v41_tokenizer.py puts it, else the bundled one; the label says
 // which.
 const Tokenizer& TheTokenizer(benchmark::State& state) {
-  static const std::filesystem::path released =
-      SENKO_SOURCE_DIR "/.cache/tokenizers/deepseek-v4.1/tokenizer.json";
+  static const std::filesystem::path released = SENKO_SOURCE_DIR "/.cache/tokenizers/deepseek-v4.1/tokenizer.json";
   static const bool has_released = std::filesystem::exists(released);
   static const Tokenizer tokenizer =
       Tokenizer::FromFile(has_released ? released : SENKO_SOURCE_DIR "/models/tiny/tokenizer.json");

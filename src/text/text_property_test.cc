@@ -11,9 +11,8 @@ namespace senko::text {
 namespace {
 
 rc::Gen<std::string> Utf8Text() {
-  const auto code_point = rc::gen::map(rc::gen::inRange<uint32_t>(0, 0x110000 - 0x800), [](uint32_t c) {
-    return static_cast<char32_t>(c < 0xD800 ? c : c + 0x800);
-  });
+  const auto code_point = rc::gen::map(rc::gen::inRange<uint32_t>(0, 0x110000 - 0x800),
+                                       [](uint32_t c) { return static_cast<char32_t>(c < 0xD800 ? c : c + 0x800); });
   const auto ascii =
       rc::gen::map(rc::gen::inRange<uint32_t>(0, 128), [](uint32_t c) { return static_cast<char32_t>(c); });
   return rc::gen::map(rc::gen::container<std::u32string>(rc::gen::oneOf(code_point, ascii)),
@@ -47,8 +46,7 @@ TEST(TextProperty, RenderedTurnsComeBack) {
     const auto names = *rc::gen::container<std::vector<std::string>>(Utf8Text());
     for (const auto& name : names) {
       const Json arguments = {{*Utf8Text(), *Utf8Text()}, {"n", *rc::gen::arbitrary<int64_t>()}};
-      turn.tool_calls.push_back(
-          {"id", std::string("f").append(std::to_string(name.size())), arguments.dump()});
+      turn.tool_calls.push_back({"id", std::string("f").append(std::to_string(name.size())), arguments.dump()});
     }
     const AssistantTurn parsed = ParseTurn(RenderAssistantTurn(turn, true).ToString(), TurnStart::kReasoning);
     RC_ASSERT(parsed.reasoning == turn.reasoning);

@@ -86,8 +86,8 @@ Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view source) {
 
 std::vector<int32_t> Tokenizer::Encode(std::string_view bytes, AddedTokens added) const {
   if (bytes.size() > kMaxTextBytes) {
-    throw Error(ErrorCode::kResourceExhausted, "a text of " + std::to_string(bytes.size()) +
-                                                   " bytes, the limit is " + std::to_string(kMaxTextBytes));
+    throw Error(ErrorCode::kResourceExhausted,
+                "a text of " + std::to_string(bytes.size()) + " bytes, the limit is " + std::to_string(kMaxTextBytes));
   }
   std::vector<int32_t> ids;
   if (added == AddedTokens::kNone) {
@@ -130,9 +130,8 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) c
   Utf8Stream stream;
   for (const int32_t id : ids) {
     if (!IsValid(id)) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          "token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab_size()));
+      throw Error(ErrorCode::kInvalidArgument,
+                  "token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab_size()));
     }
     if (!skip_special || !IsSpecial(id)) stream.Push(TokenBytes(id), &out);
   }

@@ -35,8 +35,7 @@ std::string WithoutMarks(std::string spelling, const std::vector<std::string>& m
 }
 
 // Places every id's spelling. Ids are checked against the number of entries before anything is sized by them.
-void PlaceIds(const TokenizerFile& file, std::string_view source, const Names& model,
-              CompiledTokenizer* out) {
+void PlaceIds(const TokenizerFile& file, std::string_view source, const Names& model, CompiledTokenizer* out) {
   size_t fresh = 0;
   for (const AddedToken& token : file.added) fresh += model.count(token.content) == 0;
   const size_t size = file.vocab.size() + fresh;
@@ -44,8 +43,8 @@ void PlaceIds(const TokenizerFile& file, std::string_view source, const Names& m
   std::vector<bool> taken(size);
   const auto place = [&](int32_t id, const std::string& spelling, const std::string& field) {
     if (static_cast<size_t>(id) >= size) {
-      Fail(source, field + ": id " + std::to_string(id) + " of " + Quoted(spelling) +
-                       ", but the file has only " + std::to_string(size) + " tokens; ids must have no holes");
+      Fail(source, field + ": id " + std::to_string(id) + " of " + Quoted(spelling) + ", but the file has only " +
+                       std::to_string(size) + " tokens; ids must have no holes");
     }
     if (taken[id]) Fail(source, field + ": id " + std::to_string(id) + " is given to two tokens");
     taken[id] = true;
@@ -59,15 +58,14 @@ void PlaceIds(const TokenizerFile& file, std::string_view source, const Names& m
     if (known == model.end()) {
       place(token.id, token.content, field);
     } else if (known->second != token.id) {
-      Fail(source, field + ".id is " + std::to_string(token.id) + ", but model.vocab has " +
-                       Quoted(token.content) + " at " + std::to_string(known->second));
+      Fail(source, field + ".id is " + std::to_string(token.id) + ", but model.vocab has " + Quoted(token.content) +
+                       " at " + std::to_string(known->second));
     }
   }
 }
 
 // Plain text must never yield an added token, so no merge may make one.
-void CompileMerges(const TokenizerFile& file, std::string_view source, const Names& model,
-                   CompiledTokenizer* out) {
+void CompileMerges(const TokenizerFile& file, std::string_view source, const Names& model, CompiledTokenizer* out) {
   std::unordered_set<std::string_view> added;
   for (const AddedToken& token : file.added) added.insert(token.content);
   out->merges = std::make_unique<MergeTable>(file.merges.size());
@@ -95,8 +93,7 @@ std::unique_ptr<CompiledTokenizer> CompileTokenizer(TokenizerFile file, std::str
   Names model;
   model.reserve(file.vocab.size());
   for (const auto& [spelling, id] : file.vocab) {
-    if (!model.emplace(spelling, id).second)
-      Fail(source, "model.vocab: " + Quoted(spelling) + " is there twice");
+    if (!model.emplace(spelling, id).second) Fail(source, "model.vocab: " + Quoted(spelling) + " is there twice");
   }
   PlaceIds(file, source, model, out.get());
   CompileMerges(file, source, model, out.get());

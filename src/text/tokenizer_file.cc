@@ -36,12 +36,10 @@ class Checker {
   void Type(const Json& object, const std::string& field, const char* type) const {
     if (!object.is_object()) Refuse(field, std::string("must be a ") + type);
     const std::string found = String(object, field, "type");
-    if (found != type)
-      Refuse(field + ".type", "is " + found.substr(0, 80) + "; only " + type + " is understood");
+    if (found != type) Refuse(field + ".type", "is " + found.substr(0, 80) + "; only " + type + " is understood");
   }
   // null, or absent, or one of the values that mean nothing happens.
-  void Off(const Json& object, const std::string& field, const char* key,
-           std::initializer_list<Json> off) const {
+  void Off(const Json& object, const std::string& field, const char* key, std::initializer_list<Json> off) const {
     if (!object.contains(key) || object[key].is_null()) return;
     for (const Json& value : off) {
       if (object[key] == value) return;
@@ -63,8 +61,7 @@ void ReadNormalizer(const Checker& check, const Json& root) {
   }
 }
 
-void ReadByteLevel(const Checker& check, const Json& object, const std::string& field,
-                   bool is_pre_tokenizer) {
+void ReadByteLevel(const Checker& check, const Json& object, const std::string& field, bool is_pre_tokenizer) {
   check.Type(object, field, "ByteLevel");
   check.Keys(object, field, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
   check.Bool(object, field, "trim_offsets", true);
@@ -76,8 +73,7 @@ void ReadByteLevel(const Checker& check, const Json& object, const std::string& 
 
 std::string ReadSplit(const Checker& check, const Json& object, const std::string& field) {
   check.Keys(object, field, {"type", "pattern", "behavior", "invert"});
-  if (check.String(object, field, "behavior") != "Isolated")
-    check.Refuse(field + ".behavior", "must be \"Isolated\"");
+  if (check.String(object, field, "behavior") != "Isolated") check.Refuse(field + ".behavior", "must be \"Isolated\"");
   if (check.Bool(object, field, "invert", false)) check.Refuse(field + ".invert", "must be false");
   if (!object.contains("pattern")) check.Refuse(field + ".pattern", "is missing");
   check.Keys(object["pattern"], field + ".pattern", {"Regex"});
@@ -120,8 +116,7 @@ void ReadDecoder(const Checker& check, const Json& root, TokenizerFile* file) {
   check.Keys(object, name, {"type", "decoders"});
   const Json empty = Json::array();
   const Json& list = object.contains("decoders") ? object["decoders"] : empty;
-  if (!list.is_array() || list.empty())
-    check.Refuse(name + ".decoders", "must be a list that ends with ByteLevel");
+  if (!list.is_array() || list.empty()) check.Refuse(name + ".decoders", "must be a list that ends with ByteLevel");
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string field = name + ".decoders[" + std::to_string(i) + "]";
     if (i + 1 == list.size()) {
@@ -147,8 +142,7 @@ void ReadAddedTokens(const Checker& check, const Json& root, TokenizerFile* file
     const Json& object = list[i];
     check.Keys(object, field, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     AddedToken token;
-    if (!object.contains("id") || !object["id"].is_number_unsigned() ||
-        object["id"].get<uint64_t>() >= 0x7FFFFFFF) {
+    if (!object.contains("id") || !object["id"].is_number_unsigned() || object["id"].get<uint64_t>() >= 0x7FFFFFFF) {
       check.Refuse(field + ".id", "must be a token id");
     }
     token.id = object["id"].get<int32_t>();
@@ -178,8 +172,7 @@ void ReadModel(const Checker& check, const Json& root, TokenizerFile* file) {
   check.Off(model, "model", "end_of_word_suffix", {""});
   check.Off(model, "model", "fuse_unk", {false});
   check.Off(model, "model", "byte_fallback", {false});
-  check.Off(model, "model", "vocab",
-            {});  // the reader takes an object away; anything else stays and is refused
+  check.Off(model, "model", "vocab", {});  // the reader takes an object away; anything else stays and is refused
   check.Off(model, "model", "merges", {});
   file->ignore_merges = check.Bool(model, "model", "ignore_merges", false);
 }
@@ -192,8 +185,8 @@ TokenizerFile ParseTokenizerFile(std::string_view json, std::string_view source)
   ReadTokenizerJson(json, source, &file, &root);
   const Checker check(source);
   check.Keys(root, "the document",
-             {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-              "post_processor", "decoder", "model"});
+             {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+              "decoder", "model"});
   if (root.contains("version") && root["version"] != "1.0") check.Refuse("version", "must be \"1.0\"");
   check.Off(root, "", "truncation", {});
   check.Off(root, "", "padding", {});

@@ -10,8 +10,7 @@ namespace {
 
 class Reader : public nlohmann::json_sax<Json> {
  public:
-  Reader(std::string_view source, TokenizerFile* lists, Json* rest)
-      : source_(source), lists_(lists), rest_(rest) {}
+  Reader(std::string_view source, TokenizerFile* lists, Json* rest) : source_(source), lists_(lists), rest_(rest) {}
 
   bool null() override { return Scalar(nullptr); }
   bool boolean(bool value) override { return Scalar(value); }
@@ -45,8 +44,7 @@ class Reader : public nlohmann::json_sax<Json> {
     key_ = std::move(value);
     if (mode_ != Mode::kRest) return true;
     if (stack_.back()->contains(key_)) Fail("duplicate key \"" + key_.substr(0, 200) + "\"");
-    if (stack_.back()->size() >= kMaxKeys)
-      Fail("an object with more than " + std::to_string(kMaxKeys) + " fields");
+    if (stack_.back()->size() >= kMaxKeys) Fail("an object with more than " + std::to_string(kMaxKeys) + " fields");
     return true;
   }
   bool start_object(std::size_t) override {
@@ -95,10 +93,8 @@ class Reader : public nlohmann::json_sax<Json> {
     }
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    Fail("invalid JSON at byte " + std::to_string(position) + ": " +
-         std::string(error.what()).substr(0, 300));
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+    Fail("invalid JSON at byte " + std::to_string(position) + ": " + std::string(error.what()).substr(0, 300));
   }
 
  private:
@@ -162,8 +158,7 @@ class Reader : public nlohmann::json_sax<Json> {
 void ReadTokenizerJson(std::string_view json, std::string_view source, TokenizerFile* lists, Json* rest) {
   if (json.size() > kMaxTokenizerBytes) {
     throw Error(ErrorCode::kResourceExhausted, std::string(source) + ": " + std::to_string(json.size()) +
-                                                   " bytes, the limit is " +
-                                                   std::to_string(kMaxTokenizerBytes));
+                                                   " bytes, the limit is " + std::to_string(kMaxTokenizerBytes));
   }
   Reader reader(source, lists, rest);
   Json::sax_parse(json.begin(), json.end(), &reader);

@@ -30,8 +30,7 @@ TEST(Tokenizer, ReleasedProbes) {
             (Ids{19923, 14, 2058, 3, 223, 6895, 201, 10930, 2562}));
   EXPECT_EQ(tokenizer.Encode("你好，世界！ Καλημέρα κόσμε 🌍", AddedTokens::kAll),
             (Ids{30594, 303, 3427, 1175, 51901, 25696, 29537, 11983, 122189, 2781, 30619, 73369, 238}));
-  EXPECT_EQ(tokenizer.Encode("The capital of France is", AddedTokens::kAll),
-            (Ids{671, 6102, 294, 8760, 344}));
+  EXPECT_EQ(tokenizer.Encode("The capital of France is", AddedTokens::kAll), (Ids{671, 6102, 294, 8760, 344}));
   const std::pair<std::string_view, int> special[] = {{kBos, 0},
                                                       {kEos, 1},
                                                       {"<｜▁pad▁｜>", 2},
@@ -74,8 +73,7 @@ TEST(Tokenizer, PlainTextNeverBecomesAControlToken) {
   for (int32_t id = 0; id < Tiny().vocab_size(); ++id) {
     const std::string spelling(Tiny().TokenSpelling(id));
     if (Tiny().AddedTokenId(spelling) != id) continue;
-    for (const std::string& text :
-         {spelling, spelling + spelling, "a" + spelling + "b", " " + spelling + "\n"}) {
+    for (const std::string& text : {spelling, spelling + spelling, "a" + spelling + "b", " " + spelling + "\n"}) {
       const Ids ids = Tiny().Encode(text, AddedTokens::kNone);
       for (const int32_t found : ids) EXPECT_FALSE(Tiny().AddedTokenId(Tiny().TokenSpelling(found))) << text;
       EXPECT_EQ(Bytes(Tiny(), ids), text);
@@ -152,9 +150,7 @@ TEST(Tokenizer, RefusesWhatItDoesNotUnderstandByName) {
   refuses("truncation", [](Json& j) { j["truncation"] = {{"max_length", 5}}; });
   refuses("padding", [](Json& j) { j["padding"] = Json::object(); });
   refuses("normalizer.type", [](Json& j) { j["normalizer"] = {{"type", "NFC"}}; });
-  refuses("normalizer.normalizers", [](Json& j) {
-    j["normalizer"]["normalizers"].push_back({{"type", "NFC"}});
-  });
+  refuses("normalizer.normalizers", [](Json& j) { j["normalizer"]["normalizers"].push_back({{"type", "NFC"}}); });
   refuses("pre_tokenizer", [](Json& j) { j.erase("pre_tokenizer"); });
   refuses("pre_tokenizer.pretokenizers[0].behavior",
           [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; });
@@ -187,10 +183,9 @@ TEST(Tokenizer, RefusesWhatItDoesNotUnderstandByName) {
     j["decoder"] = decoders({{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", ""}});
   });
   refuses("decoder.decoders[1].type", [](Json& j) {
-    j["decoder"] = {
-        {"type", "Sequence"},
-        {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", ""}},
-                                  {{"type", "Fuse"}}})}};
+    j["decoder"] = {{"type", "Sequence"},
+                    {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", ""}},
+                                              {{"type", "Fuse"}}})}};
   });
   refuses("model.type", [](Json& j) { j["model"]["type"] = "Unigram"; });
   refuses("model.dropout", [](Json& j) { j["model"]["dropout"] = 0.1; });
@@ -252,10 +247,9 @@ TEST(Tokenizer, MergesAsPairsGiveTheSameIds) {
 // the file.
 TEST(Tokenizer, DecoderMarksDoNotChangeEncoding) {
   Json json = Json::parse(ReadTextFile(TinyPath(), 1 << 20));
-  json["decoder"] = {
-      {"type", "Sequence"},
-      {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "~q~"}}}, {"content", ""}},
-                                {{"type", "ByteLevel"}}})}};
+  json["decoder"] = {{"type", "Sequence"},
+                     {"decoders", Json::array({{{"type", "Replace"}, {"pattern", {{"String", "~q~"}}}, {"content", ""}},
+                                               {{"type", "ByteLevel"}}})}};
   const int32_t size = Tiny().vocab_size();
   Json vocab = {{"~q~t", size}, {"~q~Ġt", size + 1}};
   for (const auto& [spelling, id] : json["model"]["vocab"].items()) vocab[spelling] = id;

@@ -29,8 +29,8 @@ TEST(PythonLiteral, ReadsStringConstants) {
   EXPECT_EQ(value("X = 'a\\\nb'"), "ab");
   EXPECT_EQ(value("X == 'a'\nXY = 'b'\n  X = 'c'\nX = 'd'"), "d");
   EXPECT_EQ(value("print(X)"), "(none)");
-  for (const char* bad : {"X = f'a'", "X = b'a'", "X = make()", "X = 'a' + 'b'", "X = 'a", "X = '''a''",
-                          "X = ('a'", "X = '\\q'", "X = '\\u12'", "X = '\\ud800'", "X = 5", "X = "}) {
+  for (const char* bad : {"X = f'a'", "X = b'a'", "X = make()", "X = 'a' + 'b'", "X = 'a", "X = '''a''", "X = ('a'",
+                          "X = '\\q'", "X = '\\u12'", "X = '\\ud800'", "X = 5", "X = "}) {
     EXPECT_THROW(PythonStringConstant(bad, "X", "s.py"), Error) << bad;
   }
 }
@@ -55,8 +55,7 @@ TEST(ToolsPrompt, FoundBesideTheTokenizer) {
   std::filesystem::create_directories(folder / "encoding");
   EXPECT_FALSE(ToolsPrompt::Find(folder));
   std::ofstream(folder / "encoding/a_other.py") << "import os\n";
-  std::ofstream(folder / "encoding/encoding.py")
-      << "TOOLS_TEMPLATE = \"\"\"from script {tool_schemas}\"\"\"\n";
+  std::ofstream(folder / "encoding/encoding.py") << "TOOLS_TEMPLATE = \"\"\"from script {tool_schemas}\"\"\"\n";
   ASSERT_TRUE(ToolsPrompt::Find(folder));
   EXPECT_EQ(Render(*ToolsPrompt::Find(folder)), "from script SCHEMAS {x}");
   std::ofstream(folder / "tools_prompt.txt") << "plain {tool_schemas}";
@@ -71,13 +70,11 @@ TEST(PythonJson, WritesAsPythonDoes) {
   EXPECT_EQ(dumps(R"({"a":[1,2],"b":{},"c":[]})"), R"({"a": [1, 2], "b": {}, "c": []})");
   EXPECT_EQ(dumps(R"(["\u0001\u001f\"\\\/\b\f\n\r\t\u007fé中"])"),
             "[\"\\u0001\\u001f\\\"\\\\/\\b\\f\\n\\r\\t\x7Fé中\"]");
-  EXPECT_EQ(
-      dumps("[true,false,null,-0.0,1.0,1e15,123456789012345680.0,1e16,1e22,1.5e300]"),
-      "[true, false, null, -0.0, 1.0, 1000000000000000.0, 1.2345678901234568e+17, 1e+16, 1e+22, 1.5e+300]");
+  EXPECT_EQ(dumps("[true,false,null,-0.0,1.0,1e15,123456789012345680.0,1e16,1e22,1.5e300]"),
+            "[true, false, null, -0.0, 1.0, 1000000000000000.0, 1.2345678901234568e+17, 1e+16, 1e+22, 1.5e+300]");
   EXPECT_EQ(dumps("[0.0001,0.00001,1.5e-7,5e-324,0.1,123.456,-2.5]"),
             "[0.0001, 1e-05, 1.5e-07, 5e-324, 0.1, 123.456, -2.5]");
-  EXPECT_EQ(dumps("[18446744073709551615,-9223372036854775808]"),
-            "[18446744073709551615, -9223372036854775808]");
+  EXPECT_EQ(dumps("[18446744073709551615,-9223372036854775808]"), "[18446744073709551615, -9223372036854775808]");
   std::string deep;
   for (int i = 0; i < 200; ++i) deep += '[';
   for (int i = 0; i < 200; ++i) deep += ']';
@@ -85,8 +82,7 @@ TEST(PythonJson, WritesAsPythonDoes) {
 }
 
 TEST(PythonJson, IsJson) {
-  for (const char* good : {"1", " {\"a\": [1]} ", "\"x\"", "null", "[[[]]]"})
-    EXPECT_TRUE(IsJson(good, 4)) << good;
+  for (const char* good : {"1", " {\"a\": [1]} ", "\"x\"", "null", "[[[]]]"}) EXPECT_TRUE(IsJson(good, 4)) << good;
   for (const char* bad : {"", "{", "1 2", "[1,]", "nul", "'a'", "[[[[[]]]]]", "\"\xFF\""})
     EXPECT_FALSE(IsJson(bad, 4)) << bad;
   EXPECT_FALSE(IsJson(std::string(1'000'000, '['), 64));

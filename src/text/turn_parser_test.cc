@@ -92,8 +92,7 @@ Parsed ParseAllCuts(TurnStart start, std::string_view text) {
 }
 
 std::string Parameter(const std::string& name, const std::string& is_string, const std::string& value) {
-  return "<｜DSML｜ parameter name=\""s + name + "\" string=\"" + is_string + "\">" + value +
-         "</｜DSML｜ parameter>\n";
+  return "<｜DSML｜ parameter name=\""s + name + "\" string=\"" + is_string + "\">" + value + "</｜DSML｜ parameter>\n";
 }
 std::string Invoke(const std::string& name, const std::string& body) {
   return "<｜DSML｜ invoke name=\""s + name + "\">\n" + body + "</｜DSML｜ invoke>\n";
@@ -109,8 +108,7 @@ TEST(TurnParser, ReasoningAndContent) {
   EXPECT_EQ(ParseAllCuts(kReasoning, ""), Parsed{});
   EXPECT_EQ(ParseAllCuts(kReasoning, "cut off </thi"), (Parsed{"cut off </thi", "", {}}));
   EXPECT_EQ(ParseAllCuts(kReasoning, "a</think>b</think>c"), (Parsed{"a", "b</think>c", {}}));
-  EXPECT_EQ(ParseAllCuts(kContent, "no </think> here, 日本 🌍\n\n<"),
-            (Parsed{"", "no </think> here, 日本 🌍\n\n<", {}}));
+  EXPECT_EQ(ParseAllCuts(kContent, "no </think> here, 日本 🌍\n\n<"), (Parsed{"", "no </think> here, 日本 🌍\n\n<", {}}));
   EXPECT_EQ(ParseAllCuts(kContent, "half \xF0\x9F\x8C"), (Parsed{"", "half \xEF\xBF\xBD", {}}));
 }
 
@@ -125,9 +123,8 @@ TEST(TurnParser, Calls) {
   EXPECT_EQ(ParseAllCuts(kReasoning, "r</think>text"s + two), want);
   // What follows the block is dropped.
   EXPECT_EQ(ParseAllCuts(kReasoning, "r</think>text"s + two + "\nmore <think>"), want);
-  EXPECT_EQ(
-      ParseAllCuts(TurnStart::kToolCalls, Invoke("f", Parameter("a", "true", "")) + "</｜DSML｜ calls>"),
-      (Parsed{"", "", {{"f", "{\"a\": \"\"}"}}}));
+  EXPECT_EQ(ParseAllCuts(TurnStart::kToolCalls, Invoke("f", Parameter("a", "true", "")) + "</｜DSML｜ calls>"),
+            (Parsed{"", "", {{"f", "{\"a\": \"\"}"}}}));
   EXPECT_EQ(ParseAllCuts(kReasoning, "</think>"s + Calls(Invoke("f", "{\"x\": [1,2]}\n"))),
             (Parsed{"", "", {{"f", "{\"x\": [1,2]}"}}}));
   EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", "")).substr(2)), (Parsed{"", "", {{"f", "{}"}}}));
@@ -137,8 +134,8 @@ TEST(TurnParser, Calls) {
 // Values that end like the tag's own name, and text that only looks like a tag.
 TEST(TurnParser, ValuesAreExact) {
   for (const std::string value :
-       {"find /tmp", "parameter", "</", "</｜DSML｜", "</｜DSML｜ param", "<｜DSML｜ invoke name=\"x\">",
-        "a\">b", "｜DSML｜", "</parameter>", "</｜DSML｜parameter>", "tail\n", "\n", " ", "日本🌍"}) {
+       {"find /tmp", "parameter", "</", "</｜DSML｜", "</｜DSML｜ param", "<｜DSML｜ invoke name=\"x\">", "a\">b",
+        "｜DSML｜", "</parameter>", "</｜DSML｜parameter>", "tail\n", "\n", " ", "日本🌍"}) {
     const Parsed parsed = ParseAllCuts(kContent, "c"s + Calls(Invoke("f", Parameter("k", "true", value))));
     ASSERT_EQ(parsed.calls.size(), 1u) << value;
     EXPECT_EQ(Json::parse(parsed.calls[0].second), (Json{{"k", value}})) << value;
@@ -146,19 +143,18 @@ TEST(TurnParser, ValuesAreExact) {
   }
   for (char letter = 'a'; letter <= 'z'; ++letter) {
     const std::string value = std::string("x/") + letter;
-    EXPECT_EQ(Json::parse(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("k", "true", value))))
-                              .calls.at(0)
-                              .second)["k"],
-              value);
+    EXPECT_EQ(
+        Json::parse(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("k", "true", value)))).calls.at(0).second)["k"],
+        value);
   }
 }
 
 TEST(TurnParser, OnlyTheFullMarkerFires) {
   for (const std::string text :
        {"The tag <｜DSML｜ calls> opens a block.", "Write:\n\n<｜DSML｜ calls>\nand then",
-        "```\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n```",
-        "a\n\n<｜DSML｜calls>\n<｜DSML｜invoke name=\"f\">", "\n\n<|DSML| calls>\n<|DSML| invoke",
-        "<｜DSML｜ calls> <｜DSML｜ invoke", "a\n\n<｜DSML｜ function_calls>\n"}) {
+        "```\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n```", "a\n\n<｜DSML｜calls>\n<｜DSML｜invoke name=\"f\">",
+        "\n\n<|DSML| calls>\n<|DSML| invoke", "<｜DSML｜ calls> <｜DSML｜ invoke",
+        "a\n\n<｜DSML｜ function_calls>\n"}) {
     EXPECT_EQ(ParseAllCuts(kContent, text), (Parsed{"", text, {}}));
   }
 }
@@ -172,8 +168,7 @@ TEST(TurnParser, BlockEndsReasoning) {
 
 TEST(TurnParser, CutOffBlocksStillParse) {
   const std::string text =
-      "c"s +
-      Calls(Invoke("f", Parameter("a", "true", "va\"l") + Parameter("b", "false", "12")) + Invoke("g", ""));
+      "c"s + Calls(Invoke("f", Parameter("a", "true", "va\"l") + Parameter("b", "false", "12")) + Invoke("g", ""));
   const Json full[] = {Json{{"a", "va\"l"}, {"b", 12}}, Json::object()};
   for (size_t size = 0; size < text.size(); ++size) {
     const Parsed parsed = ParseAllCuts(kContent, text.substr(0, size));
@@ -190,20 +185,18 @@ TEST(TurnParser, CutOffBlocksStillParse) {
 
 TEST(TurnParser, Malformed) {
   // A value that says it is JSON and is not becomes a string; a repeated parameter counts once.
-  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("a", "false", "not json") +
-                                                         Parameter("a", "true", "again")))),
-            (Parsed{"", "", {{"f", "{\"a\": \"not json\"}"}}, true}));
   EXPECT_EQ(
-      ParseAllCuts(kContent,
-                   Calls(Invoke("f", Parameter("a", "false", std::string(100, '[') + std::string(100, ']')))))
+      ParseAllCuts(kContent, Calls(Invoke("f", Parameter("a", "false", "not json") + Parameter("a", "true", "again")))),
+      (Parsed{"", "", {{"f", "{\"a\": \"not json\"}"}}, true}));
+  EXPECT_EQ(
+      ParseAllCuts(kContent, Calls(Invoke("f", Parameter("a", "false", std::string(100, '[') + std::string(100, ']')))))
           .malformed,
       true);
   // Missing closing tags end with the next tag.
-  EXPECT_EQ(ParseAllCuts(kContent, Calls("<｜DSML｜ invoke name=\"f\">\n"s + Parameter("a", "true", "b") +
-                                         Invoke("g", ""))),
-            (Parsed{"", "", {{"f", "{\"a\": \"b\"}"}, {"g", "{}"}}, true}));
-  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", "stray") + "junk")),
-            (Parsed{"", "", {{"f", "{}"}}, true}));
+  EXPECT_EQ(
+      ParseAllCuts(kContent, Calls("<｜DSML｜ invoke name=\"f\">\n"s + Parameter("a", "true", "b") + Invoke("g", ""))),
+      (Parsed{"", "", {{"f", "{\"a\": \"b\"}"}, {"g", "{}"}}, true}));
+  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", "stray") + "junk")), (Parsed{"", "", {{"f", "{}"}}, true}));
   const std::string endless = "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\""s + std::string(100000, 'x');
   EXPECT_EQ(Parse(kContent, {endless}), (Parsed{"", "", {}, true}));
   EXPECT_EQ(Parse(kContent, SingleBytes(endless)), (Parsed{"", "", {}, true}));
@@ -213,9 +206,8 @@ TEST(TurnParser, Malformed) {
 TEST(TurnParser, StringsStream) {
   TurnParser parser(kContent);
   std::vector<TurnEvent> events;
-  parser.Feed(
-      "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">",
-      &events);
+  parser.Feed("\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">",
+              &events);
   std::string arguments;
   size_t held = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -281,8 +273,8 @@ TEST(TurnParser, LongTurnsAreLinear) {
 }
 
 TEST(ParseTurn, TakesTheEndTokenAway) {
-  const AssistantTurn turn = ParseTurn(
-      "r</think>c"s + Calls(Invoke("f", Parameter("a", "false", "1"))) + std::string(kEos), kReasoning);
+  const AssistantTurn turn =
+      ParseTurn("r</think>c"s + Calls(Invoke("f", Parameter("a", "false", "1"))) + std::string(kEos), kReasoning);
   EXPECT_EQ(turn.reasoning, "r");
   EXPECT_EQ(turn.content, "c");
   ASSERT_EQ(turn.tool_calls.size(), 1u);

@@ -30,8 +30,8 @@ std::string FromHex(const std::string& hex) {
 std::vector<ToolDefinition> Tools(const Json& list) {
   std::vector<ToolDefinition> tools;
   for (const Json& tool : list) {
-    tools.push_back({tool["name"], tool.value("description", ""),
-                     tool.contains("parameters") ? tool["parameters"] : Json()});
+    tools.push_back(
+        {tool["name"], tool.value("description", ""), tool.contains("parameters") ? tool["parameters"] : Json()});
   }
   return tools;
 }
@@ -99,8 +99,7 @@ Json Parse(const Json& request) {
         break;
     }
   }
-  return {
-      {"reasoning", reasoning}, {"content", content}, {"calls", calls}, {"malformed", parser.malformed()}};
+  return {{"reasoning", reasoning}, {"content", content}, {"calls", calls}, {"malformed", parser.malformed()}};
 }
 
 Json Answer(const Tokenizer& tokenizer, const ToolsPrompt* tools, const Json& request) {
