@@ -30,32 +30,85 @@ PageRef PageRef::Share() const {
 }
 
 PagePool::PagePool(const config::PageLayout& layout, int64_t num_pages) : layout_(layout) {
-  SENKO_CHECK(num_pages >= 0 && num_pages < (int64_t{1} << 31));
+  SENKO_CHECK(num_pages >= 0 && num_pages < (int64_t{1} << 31) - 1);
   slab_bytes_ = static_cast<size_t>(num_pages * layout.page_bytes);
   slab_ = MapAnonymous(slab_bytes_, "KV pages");
-  references_.assign(static_cast<size_t>(num_pages), 0);
-  free_.reserve(references_.size());
-  for (int64_t p = num_pages - 1; p >= 0; --p) free_.push_back(static_cast<int32_t>(p));
+  pages_.resize(static_cast<size_t>(num_pages) + 1);
+  const auto head = static_cast<int32_t>(num_pages);
+  pages_.back().next = pages_.back().prev = head;
+  for (int32_t p = head - 1; p >= 0; --p) Link(p);
 }
 
 PagePool::~PagePool() { Unmap(slab_, slab_bytes_); }
 
+void PagePool::Link(int32_t page) {
+  const auto head = static_cast<int32_t>(pages_.size() - 1);
+  Page& p = pages_[static_cast<size_t>(page)];
+  // Remembered pages queue at the back, the others are taken next.
+  p.prev = p.remembered ? pages_[static_cast<size_t>(head)].prev : head;
+  p.next = pages_[static_cast<size_t>(p.prev)].next;
+  pages_[static_cast<size_t>(p.prev)].next = page;
+  pages_[static_cast<size_t>(p.next)].prev = page;
+  ++free_;
+  remembered_free_ += p.remembered;
+}
+
+void PagePool::Unlink(int32_t page) {
+  Page& p = pages_[static_cast<size_t>(page)];
+  pages_[static_cast<size_t>(p.prev)].next = p.next;
+  pages_[static_cast<size_t>(p.next)].prev = p.prev;
+  p.next = p.prev = -1;
+  --free_;
+  remembered_free_ -= p.remembered;
+}
+
 std::optional<PageRef> PagePool::Allocate() {
-  if (free_.empty()) return std::nullopt;
-  const int32_t page = free_.back();
-  free_.pop_back();
-  references_[static_cast<size_t>(page)] = 1;
+  if (free_ == 0) return std::nullopt;
+  const int32_t page = pages_.back().next;
+  Unlink(page);
+  Page& p = pages_[static_cast<size_t>(page)];
+  if (p.remembered) {
+    p.remembered = false;
+    if (on_forgotten_) on_forgotten_(page);
+  }
+  p.references = 1;
 #ifndef NDEBUG
   // Without KV sources a page is empty and there is no slab.
-  if (slab_ != nullptr) std::memset(slab_ + page * layout_.page_bytes, 0xFF, static_cast<size_t>(layout_.page_bytes));
+  if (slab_ != nullptr) std::memset(data(page), 0xFF, static_cast<size_t>(layout_.page_bytes));
 #endif
   return PageRef(this, page);
 }
 
+PageRef PagePool::Adopt(int32_t page) {
+  Page& p = pages_[static_cast<size_t>(page)];
+  SENKO_CHECK(p.remembered);
+  if (p.references == 0) Unlink(page);
+  ++p.references;
+  return PageRef(this, page);
+}
+
+void PagePool::Remember(int32_t page) {
+  Page& p = pages_[static_cast<size_t>(page)];
+  SENKO_CHECK(p.references > 0);
+  p.remembered = true;
+}
+
+void PagePool::Forget(int32_t page) {
+  Page& p = pages_[static_cast<size_t>(page)];
+  if (!p.remembered) return;
+  if (p.references == 0) {
+    Unlink(page);
+    p.remembered = false;
+    Link(page);
+  } else {
+    p.remembered = false;
+  }
+}
+
 void PagePool::Release(int32_t page) {
-  int32_t& count = references_[static_cast<size_t>(page)];
-  SENKO_CHECK(count > 0);
-  if (--count == 0) free_.push_back(page);
+  Page& p = pages_[static_cast<size_t>(page)];
+  SENKO_CHECK(p.references > 0);
+  if (--p.references == 0) Link(page);
 }
 
 }  // namespace senko::cache

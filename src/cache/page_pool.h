@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -32,6 +32,9 @@ class PageRef {
 };
 
 // One contiguous anonymous mapping; memory becomes resident page by page as entries are written. Single-threaded.
+//
+// One free list, in the order in which pages are handed out: first those whose content nobody remembers, then the
+// remembered ones (Remember), the longest unreferenced first.
 class PagePool {
  public:
   // Errors: kResourceExhausted when the mapping cannot be made.
@@ -42,23 +45,45 @@ class PagePool {
 
   const config::PageLayout& layout() const { return layout_; }
   uint8_t* slab() { return slab_; }
-  int64_t num_pages() const { return static_cast<int64_t>(references_.size()); }
-  int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
-  int32_t references(int32_t page) const { return references_[static_cast<size_t>(page)]; }
+  uint8_t* data(int32_t page) { return slab_ + page * layout_.page_bytes; }
+  int64_t num_pages() const { return static_cast<int64_t>(pages_.size()) - 1; }
+  // Pages without a reference, remembered ones included: what Allocate can still give.
+  int64_t free_pages() const { return free_; }
+  int64_t remembered_free_pages() const { return remembered_free_; }
+  int32_t references(int32_t page) const { return pages_[static_cast<size_t>(page)].references; }
 
-  // A page with one reference, or nothing when none is free. Debug builds hand it over poisoned (0xFF: NaN codes).
+  // A page with one reference, or nothing when every page has one. A remembered page is forgotten first. Debug builds
+  // hand it over poisoned (0xFF: NaN codes).
   std::optional<PageRef> Allocate();
+  // A reference to a remembered page, whether or not it has others.
+  PageRef Adopt(int32_t page);
+
+  // The page's content is worth finding again: without references it stays as it is until its memory is needed.
+  void Remember(int32_t page);
+  void Forget(int32_t page);
+  // Called when Allocate takes a remembered page, before anything is written to it.
+  void OnForgotten(std::function<void(int32_t)> callback) { on_forgotten_ = std::move(callback); }
 
  private:
   friend class PageRef;
-  void Retain(int32_t page) { ++references_[static_cast<size_t>(page)]; }
+  struct Page {
+    int32_t references = 0;
+    bool remembered = false;
+    int32_t next = -1;  // in the free list, when there is no reference
+    int32_t prev = -1;
+  };
+  void Retain(int32_t page) { ++pages_[static_cast<size_t>(page)].references; }
   void Release(int32_t page);
+  void Link(int32_t page);  // puts an unreferenced page in its place of the free list
+  void Unlink(int32_t page);
 
   config::PageLayout layout_;
   uint8_t* slab_ = nullptr;
   size_t slab_bytes_ = 0;
-  std::vector<int32_t> references_;  // per page; 0: free
-  std::vector<int32_t> free_;        // stack of free pages
+  std::vector<Page> pages_;  // the last one is the free list's head
+  int64_t free_ = 0;
+  int64_t remembered_free_ = 0;
+  std::function<void(int32_t)> on_forgotten_;
 };
 
 }  // namespace senko::cache

@@ -8,14 +8,11 @@
 namespace senko::cache {
 
 SlotRef::SlotRef(SlotRef&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)),
-      index_(std::exchange(other.index_, -1)),
-      data_(std::exchange(other.data_, nullptr)) {}
+    : pool_(std::exchange(other.pool_, nullptr)), index_(std::exchange(other.index_, -1)) {}
 
 SlotRef& SlotRef::operator=(SlotRef&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(index_, other.index_);
-  std::swap(data_, other.data_);
   return *this;
 }
 
@@ -23,7 +20,9 @@ SlotRef::~SlotRef() {
   if (pool_ != nullptr) pool_->free_.push_back(index_);
 }
 
-SlotPool::SlotPool(const config::SlotLayout& layout, int64_t num_slots) : layout_(layout) {
+uint8_t* SlotRef::data() const { return pool_->data(index_); }
+
+SlotPool::SlotPool(const config::SlotLayout& layout, int64_t num_slots) : layout_(layout), num_slots_(num_slots) {
   slab_bytes_ = static_cast<size_t>(num_slots * layout.slot_bytes);
   slab_ = MapAnonymous(slab_bytes_, "sequence slots");
   free_.reserve(static_cast<size_t>(num_slots));
@@ -36,11 +35,10 @@ std::optional<SlotRef> SlotPool::Allocate() {
   if (free_.empty()) return std::nullopt;
   const int32_t slot = free_.back();
   free_.pop_back();
-  uint8_t* data = slab_ + slot * layout_.slot_bytes;
 #ifndef NDEBUG
-  std::memset(data, 0xFF, static_cast<size_t>(layout_.slot_bytes));
+  std::memset(data(slot), 0xFF, static_cast<size_t>(layout_.slot_bytes));
 #endif
-  return SlotRef(this, slot, data);
+  return SlotRef(this, slot);
 }
 
 }  // namespace senko::cache

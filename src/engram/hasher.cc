@@ -23,22 +23,24 @@ Hasher::Hasher(const config::ModelConfig& config, std::vector<int32_t> token_map
   pad_ = token_map_[static_cast<int32_t>(pad)];
 }
 
-void Hasher::Rows(int64_t layer, const int32_t* tokens, int64_t position, int64_t* out) const {
+void Hasher::Rows(int64_t layer, const int32_t* tokens, int64_t first, int64_t position,
+                  int64_t* out) const {
   SENKO_CHECK(layer >= 0 && layer < num_layers() && position >= 0);
   const config::EngramLayerHash& hash = layers_[static_cast<size_t>(layer)];
   bool blocked = false;
   uint64_t mixed = 0;
   for (int64_t back = 0; back < max_ngram_; ++back) {
     const int64_t at = position - back;
-    blocked = blocked || at < 0 || tokens[at] == image_token_;
+    blocked = blocked || at < 0 || tokens[at - first] == image_token_;
     int32_t compressed = pad_;
     if (!blocked) {
-      if (tokens[at] < 0 || tokens[at] >= token_map_.size()) {
-        throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(tokens[at]) + " at position " +
+      const int32_t token = tokens[at - first];
+      if (token < 0 || token >= token_map_.size()) {
+        throw Error(ErrorCode::kInvalidArgument, "token id " + std::to_string(token) + " at position " +
                                                      std::to_string(at) + " is outside the vocabulary of " +
                                                      std::to_string(token_map_.size()));
       }
-      compressed = token_map_[tokens[at]];
+      compressed = token_map_[token];
     }
     // No overflow: a multiplier is below 2^63 / compressed_vocab_size.
     mixed ^= static_cast<uint64_t>(compressed) * hash.multipliers[static_cast<size_t>(back)];

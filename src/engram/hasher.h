@@ -22,10 +22,10 @@ class Hasher {
 
   // out[slots()]: row indices of the table of Engram layer `layer` (0 .. num_layers() - 1) for absolute
   // position `position`, n-gram size major, then head; each in [0, that table's rows). `tokens` holds the ids
-  // of positions 0 .. position; up to max_ngram - 1 ids before `position` are read. From the first position
+  // of positions first .. position; up to max_ngram - 1 ids before `position` are read. From the first position
   // before the sequence, or image token, going back, all further ones count as the pad token. Errors:
   // kInvalidArgument naming the position of an id outside the vocabulary.
-  void Rows(int64_t layer, const int32_t* tokens, int64_t position, int64_t* out) const;
+  void Rows(int64_t layer, const int32_t* tokens, int64_t first, int64_t position, int64_t* out) const;
 
  private:
   TokenMap token_map_;

@@ -73,7 +73,7 @@ TEST(Hasher, MatchesTheFormulaAroundEdgesAndImages) {
     for (int64_t layer = 0; layer < 2; ++layer) {
       for (int64_t i = 0; i < 40; ++i) {
         std::vector<int64_t> rows(9, -1);
-        hasher.Rows(layer, tokens.data(), i, rows.data());
+        hasher.Rows(layer, tokens.data(), 0, i, rows.data());
         EXPECT_EQ(rows, Literal(c, map, static_cast<size_t>(layer), tokens, i)) << i;
       }
     }
@@ -93,14 +93,14 @@ TEST(Hasher, ReleasedConstants) {
   // Literal numbers of model.md 3.7: layer 1's first bigram head, layer 14's last 4-gram head.
   const std::vector<int32_t> tokens = {671, 50000, 129279, 17};
   std::vector<int64_t> rows(24, -1);
-  hasher.Rows(0, tokens.data(), 3, rows.data());
+  hasher.Rows(0, tokens.data(), 0, 3, rows.data());
   const auto id = [&](int64_t s) {
     return static_cast<uint64_t>(map[static_cast<size_t>(tokens[static_cast<size_t>(3 - s)])]);
   };
   const uint64_t h2 = (id(0) * 76632096046245u) ^ (id(1) * 4839876093313u);
   EXPECT_EQ(rows[0], static_cast<int64_t>(h2 % 16000057));
   EXPECT_EQ(rows[1], static_cast<int64_t>(h2 % 16000079) + 16000057);
-  hasher.Rows(1, tokens.data(), 3, rows.data());
+  hasher.Rows(1, tokens.data(), 0, 3, rows.data());
   const uint64_t h4 =
       (id(0) * 67716810739261u) ^ (id(1) * 51510806800915u) ^ (id(2) * 30921347202721u) ^ (id(3) * 82619226485591u);
   EXPECT_EQ(rows[23], static_cast<int64_t>(h4 % 16000889) + (384016682 - 16000889));
@@ -109,7 +109,7 @@ TEST(Hasher, ReleasedConstants) {
   for (int32_t& t : many) t = static_cast<int32_t>(random() % 129280);
   std::set<int64_t> seen;
   for (int64_t i = 0; i < 2000; ++i) {
-    hasher.Rows(1, many.data(), i, rows.data());
+    hasher.Rows(1, many.data(), 0, i, rows.data());
     for (const int64_t r : rows) ASSERT_TRUE(r >= 0 && r < 384016682);
     seen.insert(rows.begin(), rows.end());
   }
@@ -122,8 +122,8 @@ TEST(Hasher, BadIdsAndMapsAreRefusedByName) {
   std::vector<int64_t> rows(9);
   for (const int32_t bad : {-1, 300, 2000000000}) {
     const std::vector<int32_t> tokens = {1, bad, 3};
-    hasher.Rows(0, tokens.data(), 0, rows.data());
-    EXPECT_THAT([&] { hasher.Rows(0, tokens.data(), 2, rows.data()); },
+    hasher.Rows(0, tokens.data(), 0, 0, rows.data());
+    EXPECT_THAT([&] { hasher.Rows(0, tokens.data(), 0, 2, rows.data()); },
                 testing::ThrowsMessage<Error>(testing::HasSubstr("position 1")));
   }
   auto map = SomeMap(c, 6);

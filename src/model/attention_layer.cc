@@ -1,6 +1,7 @@
 #include "model/attention_layer.h"
 
 #include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -30,20 +31,23 @@ ops::EntryView SourceEntries(const PassContext& context, int source_slot) {
   return view;
 }
 
-// Keeps (c, z) of a last token whose group is still open: float32 [2, d] in the slot.
+// Keeps (c, z) of the last first-of-a-pair tokens, whose groups are open or may be opened again by taking rows back.
 void StorePending(const PassContext& context, const LayerWeights& layer, const RowSet& rows) {
+  const config::SlotLayout& layout = context.model.slot_layout();
   const int64_t d = context.model.config().head_dim;
-  const int64_t offset = context.model.slot_layout().PendingOffset(layer.plan.kv_source_slot);
+  const size_t bytes = static_cast<size_t>(d) * sizeof(float);
   const Workspace& ws = context.workspace;
   for (size_t i = 0; i < rows.sequence_kv().size(); ++i) {
     const ops::SequenceKv& s = rows.sequence_kv()[i];
     const int64_t count = rows.row_counts()[i];
-    if (count == 0) continue;
-    const int64_t row = s.staging_begin + count - 1;
-    if (rows.positions()[row] % 2 != 0) continue;
-    const size_t bytes = static_cast<size_t>(d) * sizeof(float);
-    std::memcpy(s.slot + offset, ws.c.data() + row * d, bytes);
-    std::memcpy(s.slot + offset + bytes, ws.z.data() + row * d, bytes);
+    for (int64_t k = std::max<int64_t>(count - 2 * layout.pending_rows, 0); k < count; ++k) {
+      const int64_t row = s.staging_begin + k, position = rows.positions()[row];
+      if (position % 2 != 0) continue;
+      uint8_t* pending = s.slot + layout.PendingOffset(layer.plan.kv_source_slot) +
+                         static_cast<size_t>(position / 2 % layout.pending_rows) * 2 * bytes;
+      std::memcpy(pending, ws.c.data() + row * d, bytes);
+      std::memcpy(pending + bytes, ws.z.data() + row * d, bytes);
+    }
   }
 }
 
@@ -71,6 +75,7 @@ void WriteEntries(const PassContext& context, const LayerWeights& layer, const R
     p.z = pairs ? ws.z.data() : nullptr;
     p.sequences = rows.sequence_kv().data();
     p.pending_offset = context.model.slot_layout().PendingOffset(layer.plan.kv_source_slot);
+    p.pending_rows = context.model.slot_layout().pending_rows;
     p.norm_weight = compressor.norm;
     p.rms_eps = eps;
     p.round_bf16 = round;

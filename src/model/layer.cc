@@ -53,8 +53,9 @@ void InjectEngram(const PassContext& context, std::span<const SequenceInput> seq
   Workspace& ws = context.workspace;
   const int64_t slots = context.model.hasher()->slots();
   for (int64_t r = 0; r < rows.size(); ++r) {
-    context.model.hasher()->Rows(layer.plan.engram_slot, sequences[static_cast<size_t>(rows.sequences()[r])].tokens,
-                                 rows.positions()[r], ws.engram_rows.data() + r * slots);
+    const SequenceInput& s = sequences[static_cast<size_t>(rows.sequences()[r])];
+    context.model.hasher()->Rows(layer.plan.engram_slot, s.tokens, s.tokens_begin, rows.positions()[r],
+                                 ws.engram_rows.data() + r * slots);
   }
   const engram::Tables& tables = *context.model.engram_tables();
   ops.engram_gather({rows.size(), slots, ws.engram_rows.data(), tables[layer.plan.engram_slot], ws.engram_in.data()},

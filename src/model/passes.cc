@@ -41,8 +41,8 @@ void AdviseEngram(const PassContext& context, std::span<const SequenceInput> seq
   const int64_t slots = hasher->slots();
   for (int64_t layer = 0; layer < hasher->num_layers(); ++layer) {
     for (int64_t r = 0; r < ws.encoder.size(); ++r) {
-      hasher->Rows(layer, sequences[static_cast<size_t>(ws.encoder.sequences()[r])].tokens, ws.encoder.positions()[r],
-                   ws.engram_rows.data() + r * slots);
+      const SequenceInput& s = sequences[static_cast<size_t>(ws.encoder.sequences()[r])];
+      hasher->Rows(layer, s.tokens, s.tokens_begin, ws.encoder.positions()[r], ws.engram_rows.data() + r * slots);
     }
     context.model.engram_tables()->WillNeed(layer,
                                             {ws.engram_rows.data(), static_cast<size_t>(ws.encoder.size() * slots)});

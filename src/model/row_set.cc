@@ -35,12 +35,13 @@ void RowSet::Add(const SequenceInput& s, int32_t sequence, int64_t begin, int64_
   row_counts_.push_back(s.end - begin);
   for (int64_t p = begin; p < s.end; ++p) {
     positions_.push_back(p);
-    tokens_.push_back(s.tokens[p]);
+    const int32_t token = s.tokens[p - s.tokens_begin];
+    tokens_.push_back(token);
     sequences_.push_back(sequence);
     // A row always sees itself, also before its window's floor.
     window_begin_.push_back(std::min(p, std::max({int64_t{0}, p - window + 1, window_floor})));
     seam_window_begin_.push_back(std::min(p, std::max({int64_t{0}, p - window + 1, s.replay_start})));
-    const bool image = image_token >= 0 && s.tokens[p] == image_token;
+    const bool image = image_token >= 0 && token == image_token;
     is_image_.push_back(image);
     any_image_ = any_image_ || image;
     source_rows_.push_back(source_row + (p - s.begin));

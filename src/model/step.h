@@ -7,7 +7,7 @@ namespace senko::model {
 
 // One sequence's span of tokens in a step. Positions are absolute. Arrays are the caller's.
 struct SequenceInput {
-  const int32_t* tokens = nullptr;  // ids of positions [0, end): the Engram look-back reads before `begin`
+  const int32_t* tokens = nullptr;  // ids of positions [tokens_begin, end): the Engram look-back reads before `begin`
   int64_t begin = 0;                // rows [begin, end) run
   int64_t end = 0;
   const int32_t* pages = nullptr;  // covers positions [0, end)
@@ -21,6 +21,8 @@ struct SequenceInput {
   int64_t keep_begin = 0;
   // Windows of layers after the last KV source start here.
   int64_t tail_start = 0;
+  // At most begin - (max_ngram - 1), or 0.
+  int64_t tokens_begin = 0;
 };
 
 }  // namespace senko::model

@@ -8,17 +8,6 @@
 
 namespace senko::runtime {
 
-int64_t FirstKeptRow(const config::ModelConfig& config, int64_t prompt_tokens, DecoderReplay replay) {
-  // Without KV sources no layer lies before the seam, so there is nothing to trim.
-  if (config.last_kv_source() < 0 || replay == DecoderReplay::kFull) return 0;
-  int64_t rows = config.window;
-  if (replay == DecoderReplay::kHalo) {
-    const int64_t later_layers = config.num_layers - 1 - config.last_kv_source();
-    rows += std::max<int64_t>(later_layers - 1, 0) * (config.window - 1);
-  }
-  return std::max<int64_t>(prompt_tokens - rows, 0);
-}
-
 Session::Session(CpuExecutor& executor, cache::SlotPool& slots, int64_t prompt_tokens, DecoderReplay replay)
     : executor_(executor) {
   auto slot = slots.Allocate();

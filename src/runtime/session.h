@@ -7,20 +7,13 @@
 
 #include "cache/page_pool.h"
 #include "cache/slot_pool.h"
+#include "config/decoder_replay.h"
 #include "runtime/cpu_executor.h"
 
 namespace senko::runtime {
 
-// How the rows of a prompt before its last `window` positions treat the decoder pass (architecture.md section 3).
-enum class DecoderReplay {
-  kTrim,  // skip it
-  kHalo,  // run the dependency halo: the last row, and every row after the prompt, come out as with kFull
-  kFull,  // run every row
-};
-
-// First position of a prompt whose row runs the decoder pass. Every layer after the last KV source but the last one
-// widens what the windows of later rows depend on by window - 1 rows (model.md 5.2: 2,414 rows for the released model).
-int64_t FirstKeptRow(const config::ModelConfig& config, int64_t prompt_tokens, DecoderReplay replay);
+using config::DecoderReplay;
+using config::FirstKeptRow;
 
 // Move-only: owns its pages and its slot.
 class Session {

@@ -39,7 +39,7 @@ struct LatentRef {
   int32_t sequence = 0;
   int64_t entry = 0;     // index j; stands for tokens [ratio * j, ratio * (j + 1))
   int64_t row = 0;       // step row of the group's last token
-  int64_t row_prev = 0;  // ratio 2: step row of its first token, or -1: the slot's pending pair
+  int64_t row_prev = 0;  // ratio 2: step row of its first token, or -1: it is pending in the slot
 };
 
 // Ratio 1: latent = RMSNorm(c[row]). Ratio 2: softmax over the two tokens' z per channel weighs their c, the
@@ -52,7 +52,8 @@ struct CompressParams {
   const float* c = nullptr;  // [rows, dim]
   const float* z = nullptr;  // [rows, dim]; ratio 2 only
   const SequenceKv* sequences = nullptr;
-  int64_t pending_offset = 0;          // bytes in the slot: float32 [2, dim], c then z
+  int64_t pending_offset = 0;          // bytes in the slot: float32 [pending_rows, 2, dim], c then z
+  int64_t pending_rows = 1;            // entry j's first token lies at j mod pending_rows
   const float* norm_weight = nullptr;  // [dim]
   float rms_eps = 0;
   bool round_bf16 = false;

@@ -20,7 +20,8 @@ inline PairRows FindPair(const CompressParams& p, const LatentRef& latent) {
   const float* c1 = p.c + latent.row * p.dim;
   const float* z1 = p.z + latent.row * p.dim;
   if (latent.row_prev >= 0) return {p.c + latent.row_prev * p.dim, p.z + latent.row_prev * p.dim, c1, z1};
-  const auto* pending = reinterpret_cast<const float*>(p.sequences[latent.sequence].slot + p.pending_offset);
+  const auto* pending = reinterpret_cast<const float*>(p.sequences[latent.sequence].slot + p.pending_offset) +
+                        latent.entry % p.pending_rows * 2 * p.dim;
   return {pending, pending + p.dim, c1, z1};
 }
 
