@@ -193,7 +193,7 @@ void Scheduler::Commit(Sequence& s, int32_t token, int64_t sample) {
   const Request& r = *s.request;
   const bool stops = std::find(r.stop_tokens.begin(), r.stop_tokens.end(), token) != r.stop_tokens.end();
   if (stops && s.generated() >= r.min_tokens) {
-    FinishSequence(s, Finish::kStop);
+    FinishSequence(s, Finish::kStop, token);
   } else if (s.generated() >= r.max_tokens || s.known() >= options_.max_model_len) {
     FinishSequence(s, Finish::kLength);
   }
@@ -211,7 +211,7 @@ void Scheduler::IndexPages(Sequence& s) {
   }
 }
 
-void Scheduler::FinishSequence(Sequence& s, Finish finish) {
+void Scheduler::FinishSequence(Sequence& s, Finish finish, int32_t token) {
   if (s.state == State::kRunning) {
     IndexPages(s);
     Leave(s);
@@ -221,7 +221,7 @@ void Scheduler::FinishSequence(Sequence& s, Finish finish) {
   }
   s.state = State::kFinished;
   ended_.push_back(s.id);
-  events_.push_back({Event::Kind::kFinished, s.id, -1, -1, finish, 0, false});
+  events_.push_back({Event::Kind::kFinished, s.id, token, -1, finish, 0, false});
 }
 
 void Scheduler::Forget(uint64_t sequence) {

@@ -41,7 +41,7 @@ enum class Finish { kNone, kStop, kLength, kCancelled, kNumerical };
 struct Event {
   enum class Kind { kScheduled, kToken, kFinished } kind = Kind::kToken;
   uint64_t sequence = 0;
-  int32_t token = -1;             // kToken
+  int32_t token = -1;             // kToken; kFinished: the stop token that ended it
   int64_t sample = -1;            // kToken: its index in the step's samples
   Finish finish = Finish::kNone;  // kFinished
   int64_t cached_tokens = 0;      // kScheduled: hit length

@@ -153,7 +153,7 @@ class Scheduler {
   void Computed(uint64_t sequence, uint64_t residence, int64_t end);
   void Commit(Sequence& s, int32_t token, int64_t sample);
   void IndexPages(Sequence& s);
-  void FinishSequence(Sequence& s, Finish finish);
+  void FinishSequence(Sequence& s, Finish finish, int32_t token = -1);
   void Forget(uint64_t sequence);
 
   const config::ModelConfig config_;

@@ -370,10 +370,10 @@ class World {
 class SchedulerRandom : public testing::TestWithParam<Setting> {};
 
 TEST_P(SchedulerRandom, EveryTokenIsTheOraclesAndNothingLeaks) {
-  int64_t steps = 12500;  // 100,000 over all settings
-  if (const char* more = std::getenv("SENKO_TEST_STEPS")) steps = std::atoll(more);
+  int64_t turns = 60000;  // more than 100,000 steps over all settings
+  if (const char* more = std::getenv("SENKO_TEST_TURNS")) turns = std::atoll(more);
   World world(GetParam(), 1);
-  world.Run(steps);
+  world.Run(turns);
   const SchedulerStats& stats = world.stats();
   std::printf(
       "%llu steps, %llu tokens, %llu preemptions, hits %llu of %llu, replayed %llu, trimmed %llu of %llu, discarded "

@@ -213,7 +213,8 @@ TEST(Scheduler, ShortPromptsPassLongOnesAndBothMoveOn) {
   SchedulerOptions options;
   options.max_rows = 32;
   Rig rig(options, 32, 16, 256, 8);
-  for (uint64_t id = 1; id <= 3; ++id) rig.scheduler->Add(Rig::MakeRequest(id, 600, 1, static_cast<int32_t>(id) * 10000));
+  for (uint64_t id = 1; id <= 3; ++id)
+    rig.scheduler->Add(Rig::MakeRequest(id, 600, 1, static_cast<int32_t>(id) * 10000));
   for (int n = 0; n < 4; ++n) rig.Step();
   rig.scheduler->Add(Rig::MakeRequest(9, 10, 1, 90000));
   rig.Step();
@@ -245,7 +246,8 @@ TEST(Scheduler, PreemptsTheLastComerAndEverybodyFinishes) {
   SchedulerOptions options;
   options.max_model_len = 160;
   Rig rig(options, 8, 16, 12, 4);
-  for (uint64_t id = 1; id <= 3; ++id) rig.scheduler->Add(Rig::MakeRequest(id, 40, 100, static_cast<int32_t>(id) * 1000));
+  for (uint64_t id = 1; id <= 3; ++id)
+    rig.scheduler->Add(Rig::MakeRequest(id, 40, 100, static_cast<int32_t>(id) * 1000));
   std::map<uint64_t, int64_t> ends;
   while (rig.Step()) {
     const PlannedSpan* first = rig.SpanOf(rig.plans.back(), 1);
