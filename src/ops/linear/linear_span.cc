@@ -7,7 +7,7 @@ void PackRow(const float* x, int64_t in, float* packed) {
     const int64_t groups = in - k < kFp4BlockCols ? (in - k) / 32 : 16;
     for (int lane = 0; lane < 16; ++lane) {
       const int group = lane % 4 * 4 + lane / 4;
-      for (int t = 0; t < 32; ++t) packed[16 * t + lane] = group < groups ? x[k + 32 * group + t] : 0.0f;
+      for (int t = 0; t < 32; ++t) packed[16 * Fp4Step(t) + lane] = group < groups ? x[k + 32 * group + t] : 0.0f;
     }
   }
 }
