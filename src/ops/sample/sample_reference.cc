@@ -13,9 +13,14 @@ namespace senko::ops {
 int64_t SampleReference(const SampleParams& p) {
   SENKO_CHECK(p.vocab > 0 && p.vocab <= kMaxVocab);
   const size_t vocab = static_cast<size_t>(p.vocab);
+  int64_t banned = 0;
   for (size_t i = 0; i < vocab; ++i) {
-    if (!std::isfinite(p.logits[i])) return -1;
+    if (std::isfinite(p.logits[i])) continue;
+    if (p.logits[i] != -HUGE_VALF) return kRowNotFinite;
+    ++banned;
   }
+  if (banned != p.banned) return kRowNotFinite;
+  if (banned == p.vocab) return kNothingAllowed;
   std::vector<int64_t> order(vocab);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return p.logits[a] > p.logits[b]; });
