@@ -14,8 +14,8 @@
 #include "ops/sample/draw_scheme.h"
 #include "ops/sample/logprobs.h"
 #include "ops/sample/row_scan-inl.h"
+#include "ops/sample/top_tokens.h"
 #include "ops/select/order_key.h"
-#include "ops/select/running_topk.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace senko::ops::HWY_NAMESPACE {
@@ -82,11 +82,10 @@ bool LogprobsCpu(const LogprobParams& p) {
   *p.entry = entry(p.token, HWY_DYNAMIC_DISPATCH(RankOf)(p.logits, p.vocab, p.token));
   if (top == 0) return true;
 
-  thread_local RunningTopK running;
-  running.Reset(top);
-  running.Offer(p.logits, p.vocab, 0);
+  thread_local TopTokens tokens;
+  const auto found = tokens.Find(p.logits, p.vocab, top);
   std::array<uint64_t, kMaxTopLogprobs> best;
-  const auto end = std::copy(running.Best().begin(), running.Best().end(), best.begin());
+  const auto end = std::copy(found.begin(), found.end(), best.begin());
   std::sort(best.begin(), end, std::greater<>());
   for (int64_t i = 0; i < top; ++i) {
     p.top[static_cast<size_t>(i)] = entry(RankIndex(best[static_cast<size_t>(i)]), i + 1);

@@ -50,7 +50,7 @@ void ExpectSame(const LogprobEntry& a, const LogprobEntry& b) {
 
 TEST(Logprobs, MatchTheReference) {
   std::mt19937_64 random(std::random_device{}());
-  for (const int64_t vocab : {1, 2, 17, 130, 999, 129280}) {
+  for (const int64_t vocab : {1, 2, 17, 130, 999, 5300, 129280}) {
     for (const float spread : {0.0f, 0.5f, 3.0f, 20.0f}) {
       for (const bool coarse : {false, true}) {
         const auto logits = Logits(vocab, spread, coarse, random);
@@ -100,8 +100,8 @@ TEST(Logprobs, KnownValues) {
 
 TEST(Logprobs, AFaultyRowIsReportedAndNothingIsWritten) {
   std::mt19937_64 random(std::random_device{}());
-  for (const float bad : {HUGE_VALF, -HUGE_VALF, std::numeric_limits<float>::quiet_NaN(),
-                          -std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {HUGE_VALF, -HUGE_VALF, std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN()}) {
     for (const size_t at : {size_t{0}, size_t{37}, size_t{99}}) {
       auto logits = Logits(100, 1, false, random);
       logits[at] = bad;

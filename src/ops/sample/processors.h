@@ -14,9 +14,9 @@ struct OutputCount {
   bool in_prompt = false;  // also in ProcessorParams::prompt
 };
 
-// In order: biases are added, what is not allowed or is banned becomes -infinity, then per token the penalties of vLLM's
-// definition. Each operation is rounded to float32, so every backend gives the same bits; what no list names keeps its
-// own. Ids are in [0, vocab).
+// In order: biases are added, what is not allowed or is banned becomes -infinity, then per token the penalties of
+// vLLM's definition. Each operation is rounded to float32, so every backend gives the same bits; what no list names
+// keeps its own. Ids are in [0, vocab).
 struct ProcessorParams {
   int64_t vocab = 0;
   float* logits = nullptr;                          // [vocab], in place
@@ -31,8 +31,8 @@ struct ProcessorParams {
 };
 
 // Costs by the lists' lengths, not by the vocabulary, but for `allowed`. Returns how many finite logits became
-// -infinity (SampleParams::banned), or -1 when one to be banned was NaN or +infinity; other faults of the row stay in it
-// for the draw to find.
+// -infinity (SampleParams::banned), or -1 when one to be banned was NaN or +infinity; other faults of the row stay in
+// it for the draw to find.
 int64_t ProcessReference(const ProcessorParams& p);
 int64_t ProcessCpu(const ProcessorParams& p);
 

@@ -60,6 +60,38 @@ HWY_INLINE bool RowMax(const float* logits, int64_t n, int64_t banned, float* ma
   return bad_count == banned && least_count == banned;
 }
 
+// The first id whose logit equals `value`, which one does.
+HWY_INLINE int64_t FirstEqual(const float* logits, int64_t n, float value) {
+  namespace v = numerics::HWY_NAMESPACE;
+  namespace hn = hwy::HWY_NAMESPACE;
+  const v::NativeF32 d;
+  constexpr int64_t kLanes = static_cast<int64_t>(v::kNativeLanes);
+  const auto values = hn::Set(d, value);
+  int64_t i = 0;
+  while (i + kLanes <= n && hn::AllFalse(d, hn::Eq(hn::LoadU(d, logits + i), values))) i += kLanes;
+  return std::find(logits + i, logits + n, value) - logits;
+}
+
+// Ids, ascending, of logits at or above `bar`. Returns their number; `ids` has room for n.
+HWY_INLINE int64_t CollectAbove(const float* logits, int64_t n, float bar, int32_t* ids) {
+  namespace v = numerics::HWY_NAMESPACE;
+  namespace hn = hwy::HWY_NAMESPACE;
+  const v::NativeF32 d;
+  constexpr int64_t kLanes = static_cast<int64_t>(v::kNativeLanes);
+  const auto bars = hn::Set(d, bar);
+  int64_t count = 0, i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    if (hn::AllFalse(d, hn::Ge(hn::LoadU(d, logits + i), bars))) continue;
+    for (int64_t j = i; j < i + kLanes; ++j) {
+      if (logits[j] >= bar) ids[count++] = static_cast<int32_t>(j);
+    }
+  }
+  for (; i < n; ++i) {
+    if (logits[i] >= bar) ids[count++] = static_cast<int32_t>(i);
+  }
+  return count;
+}
+
 // FixedWeight's steps on a vector of doubles: the same operations, so the same bits. NaN weighs nothing.
 template <class D, class V>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToUnsigned<D>> FixedWeights(D d, V exponent, V least) {

@@ -75,10 +75,10 @@ TEST(SampleAllocations, CountsWhatItShould) {
 
 TEST(SampleAllocations, NoneAfterTheFirstCalls) {
   Work work(50000), small(999);
-  work.Run(4000);
+  for (const int64_t top_k : {4000, 30}) work.Run(top_k);
   const int64_t before = allocations;
   for (int i = 0; i < 3; ++i) work.Run(4000);
-  work.Run(7);
+  for (const int64_t top_k : {30, 7}) work.Run(top_k);
   small.Run(50);
   EXPECT_EQ(allocations - before, 0);
 }

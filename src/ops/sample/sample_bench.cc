@@ -28,8 +28,15 @@ std::vector<float> Logits(bool peaked) {
 template <int64_t (*kSample)(const SampleParams&)>
 void Draw(benchmark::State& state) {
   const auto logits = Logits(state.range(3) != 0);
-  SampleParams p{kVocab, logits.data(), static_cast<float>(state.range(0)), state.range(1),
-                 static_cast<float>(state.range(2)) / 100, 0, 1, 0, 0};
+  SampleParams p{kVocab,
+                 logits.data(),
+                 static_cast<float>(state.range(0)),
+                 state.range(1),
+                 static_cast<float>(state.range(2)) / 100,
+                 0,
+                 1,
+                 0,
+                 0};
   for (auto _ : state) {
     ++p.position;
     benchmark::DoNotOptimize(kSample(p));

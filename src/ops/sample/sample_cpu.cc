@@ -11,19 +11,15 @@
 #include <vector>
 
 #include "base/check.h"
-#include "numerics/simd/lanes-inl.h"
 #include "ops/sample/draw_scheme.h"
 #include "ops/sample/row_scan-inl.h"
 #include "ops/sample/sample.h"
+#include "ops/sample/top_tokens.h"
 #include "ops/select/order_key.h"
-#include "ops/select/running_topk.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace senko::ops::HWY_NAMESPACE {
 namespace {
-
-namespace v = numerics::HWY_NAMESPACE;
-namespace hn = hwy::HWY_NAMESPACE;
 
 bool Max(const float* logits, int64_t n, int64_t banned, float* max) { return RowMax(logits, n, banned, max); }
 
@@ -31,23 +27,9 @@ uint64_t Sum(const float* logits, int64_t n, float max, double inverse, double l
   return SumWeights(logits, n, max, inverse, least);
 }
 
-// Ids, ascending, of logits at or above `bar`. Returns their number; `ids` has room for n.
-int64_t CollectAbove(const float* logits, int64_t n, float bar, int32_t* ids) {
-  const v::NativeF32 d;
-  constexpr int64_t kLanes = static_cast<int64_t>(v::kNativeLanes);
-  const auto bars = hn::Set(d, bar);
-  int64_t count = 0, i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    if (hn::AllFalse(d, hn::Ge(hn::LoadU(d, logits + i), bars))) continue;
-    for (int64_t j = i; j < i + kLanes; ++j) {
-      if (logits[j] >= bar) ids[count++] = static_cast<int32_t>(j);
-    }
-  }
-  for (; i < n; ++i) {
-    if (logits[i] >= bar) ids[count++] = static_cast<int32_t>(i);
-  }
-  return count;
-}
+int64_t Above(const float* logits, int64_t n, float bar, int32_t* ids) { return CollectAbove(logits, n, bar, ids); }
+
+int64_t First(const float* logits, int64_t n, float value) { return FirstEqual(logits, n, value); }
 
 }  // namespace
 }  // namespace senko::ops::HWY_NAMESPACE
@@ -58,7 +40,8 @@ namespace senko::ops {
 
 HWY_EXPORT(Max);
 HWY_EXPORT(Sum);
-HWY_EXPORT(CollectAbove);
+HWY_EXPORT(Above);
+HWY_EXPORT(First);
 
 namespace {
 
@@ -72,7 +55,7 @@ struct Scratch {
   std::vector<int32_t> ids;
   std::vector<Item> items, nucleus;
   std::vector<uint64_t> sums;
-  RunningTopK top;
+  TopTokens top;
 };
 
 // One call's view of the row.
@@ -91,7 +74,7 @@ struct Row {
     float low = std::nextafter(static_cast<float>(std::max(logit, double{-FLT_MAX})), -HUGE_VALF);
     if (least_rank > 0) low = std::max(low, p.logits[RankIndex(least_rank)]);
     scratch.ids.resize(static_cast<size_t>(p.vocab));
-    const int64_t count = HWY_DYNAMIC_DISPATCH(CollectAbove)(p.logits, p.vocab, low, scratch.ids.data());
+    const int64_t count = HWY_DYNAMIC_DISPATCH(Above)(p.logits, p.vocab, low, scratch.ids.data());
     scratch.items.clear();
     for (const int32_t id : std::span(scratch.ids).first(static_cast<size_t>(count))) {
       const float one = p.logits[id];
@@ -175,7 +158,7 @@ int64_t SampleCpu(const SampleParams& p) {
   float max;
   if (!HWY_DYNAMIC_DISPATCH(Max)(p.logits, p.vocab, p.banned, &max)) return kRowNotFinite;
   if (p.banned == p.vocab) return kNothingAllowed;
-  if (IsGreedy(p.temperature)) return std::find(p.logits, p.logits + p.vocab, max) - p.logits;
+  if (IsGreedy(p.temperature)) return HWY_DYNAMIC_DISPATCH(First)(p.logits, p.vocab, max);
 
   thread_local Scratch scratch;
   const Row row{p, max, 1.0 / static_cast<double>(p.temperature), LeastExponent(p.min_p)};
@@ -183,9 +166,7 @@ int64_t SampleCpu(const SampleParams& p) {
   if (!cuts_k && p.top_p >= 1) return DrawFromAll(row, scratch);
 
   if (cuts_k) {
-    scratch.top.Reset(p.top_k);
-    scratch.top.Offer(p.logits, p.vocab, 0);
-    const auto best = scratch.top.Best();
+    const auto best = scratch.top.Find(p.logits, p.vocab, p.top_k);
     row.Collect(-HUGE_VAL, *std::min_element(best.begin(), best.end()), scratch);
     const uint64_t cut = p.top_p >= 1 ? 0 : NucleusRank(scratch, NucleusMass(p.top_p, Mass(scratch.items)));
     return DrawFrom(p, scratch.items, cut);

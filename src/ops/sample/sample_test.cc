@@ -64,11 +64,11 @@ TEST(Sample, FastPathDrawsTheReferencesToken) {
 }
 
 TEST(Sample, FastPathOnAFullVocabulary) {
-  for (const float spread : {0.2f, 2.0f, 6.0f}) {
-    const auto logits = Logits(129280, spread, 7);
+  for (const float spread : {0.0f, 0.2f, 2.0f, 6.0f}) {
+    const auto logits = Logits(129280, spread, 7, spread == 2.0f);  // ties by the thousand
     for (uint64_t position = 0; position < 4; ++position) {
       for (const auto& [top_k, top_p, min_p] :
-           {std::tuple{0, 1.0f, 0.0f}, {0, 0.95f, 0.0f}, {50, 0.9f, 0.0f}, {0, 0.999f, 0.001f}}) {
+           {std::tuple{0, 1.0f, 0.0f}, {0, 0.95f, 0.0f}, {50, 0.9f, 0.0f}, {700, 1.0f, 0.0f}, {0, 0.999f, 0.001f}}) {
         const SampleParams p{129280, logits.data(), 1.0f, top_k, top_p, min_p, 9, 0, position};
         EXPECT_EQ(SampleCpu(p), SampleReference(p));
       }
