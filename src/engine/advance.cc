@@ -27,7 +27,7 @@ Scheduler::Scheduler(const config::ModelConfig& config, const SchedulerOptions& 
       snapshots_(snapshots),
       index_(pages),
       hasher_(Fingerprint(options, block_size_)) {
-  SENKO_CHECK(options.max_model_len > 0 && options.max_model_len <= config.max_positions);
+  SENKO_CHECK(options.max_model_len > 0 && options.max_model_len <= config.max_positions + 1);
   SENKO_CHECK(options.steps_in_flight == 1 || options.steps_in_flight == 2);
   SENKO_CHECK(options.verify_rows >= 1);
   if (options.max_rows < slots.num_slots() * options.verify_rows) {

@@ -8,12 +8,12 @@
 
 namespace senko::engine {
 
-std::optional<StepPlan> Scheduler::Plan() {
+std::optional<StepPlan> Scheduler::Plan(int64_t most_rows) {
   if (steps_in_flight() >= options_.steps_in_flight) return std::nullopt;
   Draft draft;
   draft.plan.step = next_step_;
   draft.step.step = next_step_;
-  draft.rows_left = options_.max_rows;
+  draft.rows_left = std::min(options_.max_rows, most_rows);
   PlanDecodes(draft);
   PlanPrefills(draft);
   if (draft.plan.spans.empty() && ended_.empty()) return std::nullopt;

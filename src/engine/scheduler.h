@@ -24,7 +24,7 @@
 namespace senko::engine {
 
 struct SchedulerOptions {
-  int64_t max_model_len = 0;                 // at most config.max_positions
+  int64_t max_model_len = 0;                 // at most config.max_positions + 1: a sequence's last token is never fed
   int64_t max_rows = 512;                    // of a step
   int64_t long_prefill_token_threshold = 0;  // 0: half of max_rows, and only while others want rows
   int64_t verify_rows = 1;                   // most rows of a sequence in a decode step
@@ -71,7 +71,8 @@ class Scheduler {
 
   // The next step, or nothing: enough steps are in flight, or nobody can run before one of them advances. A plan
   // without spans only says who has ended.
-  std::optional<StepPlan> Plan();
+  // At most `most_rows` rows run, and never more than the options say.
+  std::optional<StepPlan> Plan(int64_t most_rows = INT64_MAX);
   // The oldest step in flight has run.
   void Advance(const StepResult& result);
   // What happened since the last call, in order.

@@ -1,5 +1,9 @@
 #include "runtime/cpu_executor.h"
 
+#include <cstring>
+
+#include "base/check.h"
+
 namespace senko::runtime {
 
 CpuExecutor::CpuExecutor(const model::Model& model, cache::PagePool& pages, ThreadPool& pool,
@@ -14,6 +18,18 @@ int64_t CpuExecutor::Run(std::span<const model::SequenceInput> sequences) {
 
 void CpuExecutor::Logits(int64_t first, int64_t count, float* logits, uint8_t* finite) {
   model::ComputeLogits(context_, first, count, logits, finite);
+}
+
+void CpuExecutor::GatherLogits(std::span<const int64_t> rows, float* logits, uint8_t* finite) {
+  const size_t hidden = static_cast<size_t>(context_.model.config().hidden_size);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto from = static_cast<size_t>(rows[i]);
+    SENKO_CHECK(from >= i && from < static_cast<size_t>(workspace_.decoder.size()) &&
+                (i == 0 || rows[i - 1] < rows[i]));
+    if (from != i)
+      std::memcpy(workspace_.x.data() + i * hidden, workspace_.x.data() + from * hidden, hidden * sizeof(float));
+  }
+  model::ComputeLogits(context_, 0, static_cast<int64_t>(rows.size()), logits, finite);
 }
 
 std::span<const int64_t> CpuExecutor::kept_positions() const {

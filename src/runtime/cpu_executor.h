@@ -29,6 +29,10 @@ class CpuExecutor {
   // Logits [count, vocab] of kept rows [first, first + count) of the last step. finite[count] may be null.
   void Logits(int64_t first, int64_t count, float* logits, uint8_t* finite);
 
+  // Logits [rows.size(), vocab] of these kept rows, ascending. Ends the use of the step's rows: no other logits of it
+  // can be had afterwards.
+  void GatherLogits(std::span<const int64_t> rows, float* logits, uint8_t* finite);
+
   // Absolute positions of the last step's kept rows.
   std::span<const int64_t> kept_positions() const;
 

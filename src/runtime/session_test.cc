@@ -3,61 +3,32 @@
 #include "runtime/session.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <vector>
 
 #include "base/error.h"
 #include "base/random.h"
-#include "checkpoint/make_model.h"
 #include "runtime/generate.h"
 #include "runtime/load.h"
+#include "runtime/test_models.h"
 
 namespace senko::runtime {
 namespace {
 
 using Rows = std::map<int64_t, std::vector<float>>;  // position -> logits
 
-// Random models of the golden configurations, each made once per run and removed at its end.
-class ModelFolders {
- public:
-  ModelFolders()
-      : root_(std::filesystem::temp_directory_path() / ("senko_session_test_" + std::to_string(::getpid()))) {}
-  ~ModelFolders() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  std::filesystem::path Get(const std::string& config_name) {
-    const std::filesystem::path folder = root_ / config_name;
-    if (std::filesystem::exists(folder)) return folder;
-    checkpoint::MakeModelOptions make;
-    make.config = std::filesystem::path(SENKO_SOURCE_DIR) / "tests/golden/configs" / (config_name + ".json");
-    make.out = folder;
-    make.seed = 7;
-    std::ostringstream summary;
-    checkpoint::MakeModel(make, summary, {});
-    return folder;
-  }
-
- private:
-  std::filesystem::path root_;
-};
-
 // One of those models, loaded with threads, pages and slots of its own.
 class Rig {
  public:
   Rig(const std::string& config_name, const std::string& numerics, int threads = 2, int64_t max_rows = 512)
       : pool(threads) {
-    static ModelFolders folders;
     LoadOptions options;
-    options.directory = folders.Get(config_name);
+    options.directory = TestModel(config_name);
     options.numerics = ParseNumericsMode(numerics);
     options.block_size = 64;
     loaded = LoadModel(options);

@@ -1,0 +1,154 @@
+// `senko serve`: the parts put together, started, drained.
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "api/routes.h"
+#include "base/error.h"
+#include "cli/run_context.h"
+#include "cli/serve_options.h"
+#include "server/engine_metrics.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+#include "text/tokenizer.h"
+#include "text/tools_prompt.h"
+#include "version.h"
+
+namespace senko::cli {
+namespace {
+
+// SIGTERM and SIGINT, taken by one thread; all others of the process have them blocked.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGTERM);
+    sigaddset(&set_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+  }
+  void Wait() {
+    int which = 0;
+    sigwait(&set_, &which);
+  }
+
+ private:
+  sigset_t set_;
+};
+
+// What the loading thread has got to, for /ready.
+class LoadState {
+ public:
+  void Set(std::string what) {
+    std::lock_guard lock(mutex_);
+    what_ = std::move(what);
+  }
+  std::string Get() const {
+    std::lock_guard lock(mutex_);
+    return what_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string what_ = "starting";
+};
+
+// The engine as metrics read it: absent until it is loaded.
+class EngineSlot {
+ public:
+  void Set(Engine* engine) { engine_ = engine; }
+  std::optional<EngineStats> Stats() const {
+    const Engine* engine = engine_;
+    if (engine == nullptr) return std::nullopt;
+    return engine->stats();
+  }
+
+ private:
+  std::atomic<Engine*> engine_{nullptr};
+};
+
+std::string ModelName(const std::filesystem::path& directory) {
+  std::filesystem::path name = std::filesystem::weakly_canonical(directory).filename();
+  return name.empty() ? "senko" : name.string();
+}
+
+text::Tokenizer LoadTokenizer(const std::filesystem::path& directory, int64_t vocab) {
+  text::Tokenizer tokenizer = text::Tokenizer::FromFile(directory / "tokenizer.json");
+  if (tokenizer.vocab_size() > vocab) {
+    throw Error(ErrorCode::kCorrupt, (directory / "tokenizer.json").string() + ": has " +
+                                         std::to_string(tokenizer.vocab_size()) +
+                                         " tokens, the model's vocabulary is " + std::to_string(vocab));
+  }
+  return tokenizer;
+}
+
+}  // namespace
+
+int RunServe(ServeOptions options) {
+  RunOptions model;
+  model.model = options.engine.model;
+  const std::filesystem::path directory = ModelDirectory(model);
+  options.engine.model = directory.string();
+  if (options.api.model_names.empty()) options.api.model_names = {ModelName(directory)};
+
+  Signals signals;  // before any thread starts
+  LoadState state;
+  EngineSlot slot;
+  std::unique_ptr<server::HttpServer> http;
+  server::MetricsRegistry registry({{"model_name", options.api.model_names.front()}, {"engine", "0"}});
+  server::EngineMetrics metrics(
+      &registry, [&slot] { return slot.Stats(); }, [&http] { return http ? http->stats() : server::HttpStats{}; });
+
+  server::HttpHooks hooks;
+  hooks.not_ready = [&state] { return state.Get(); };
+  hooks.metrics = [&registry] { return registry.Text(); };
+  hooks.version = kVersion;
+  if (!options.access_log.empty()) hooks.access_log = server::MakeAccessLog(options.access_log);
+  http = std::make_unique<server::HttpServer>(options.http, std::vector<api::Route>{}, hooks);
+  http->Start();
+  const std::string address = "http://" + options.http.host + ":" + std::to_string(http->port());
+  std::fprintf(stderr, "senko: listening on %s, loading %s\n", address.c_str(), directory.c_str());
+
+  std::unique_ptr<Engine> engine = LoadEngine(options.engine, [&state](const std::string& what, uint64_t, uint64_t) {
+    state.Set("loading: " + what);
+    std::fprintf(stderr, "senko: %s\n", what.c_str());
+  });
+  const text::Tokenizer tokenizer = LoadTokenizer(directory, engine->limits().vocab_size);
+  const std::optional<text::ToolsPrompt> tools = text::ToolsPrompt::Find(directory);
+  api::ApiContext context(*engine, tokenizer, tools ? &*tools : nullptr, options.api, &metrics);
+  slot.Set(engine.get());
+  http->SetRoutes(api::MakeRoutes(context));
+  state.Set("");
+  std::fprintf(stderr, "senko: ready; try: curl %s/v1/models\n", address.c_str());
+
+  signals.Wait();
+  std::fprintf(stderr, "senko: finishing running requests (at most %lld s); a second signal ends now\n",
+               static_cast<long long>(options.shutdown_timeout_s));
+  std::atomic<bool> drained{false};
+  std::thread second([&] {
+    signals.Wait();
+    if (!drained) http->Stop();
+  });
+  const bool all = http->Drain(std::chrono::seconds(options.shutdown_timeout_s));
+  drained = true;
+  pthread_kill(second.native_handle(), SIGTERM);  // wakes it if no second signal came
+  second.join();
+  http->Stop();
+  slot.Set(nullptr);
+  engine->Shutdown();
+  std::fprintf(stderr, "senko: %s\n", all ? "all requests finished" : "stopped with requests unfinished");
+  return 0;
+}
+
+}  // namespace senko::cli

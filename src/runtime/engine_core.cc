@@ -1,0 +1,401 @@
+#include "runtime/engine_core.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <random>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace senko::runtime {
+namespace {
+
+model::WorkspaceLimits StepLimits(const EngineOptions& options) {
+  model::WorkspaceLimits limits;
+  limits.max_rows = options.max_num_batched_tokens;
+  limits.max_sequences = options.max_num_seqs;
+  return limits;
+}
+
+engine::SchedulerOptions SchedulingOf(const EngineOptions& options, const LoadedModel& loaded,
+                                      const MemoryPlan& memory) {
+  engine::SchedulerOptions s;
+  s.max_model_len = memory.max_model_len;
+  s.max_rows = options.max_num_batched_tokens;
+  s.long_prefill_token_threshold = options.long_prefill_token_threshold;
+  s.steps_in_flight = options.async_scheduling ? 2 : 1;
+  s.prefix_caching = options.enable_prefix_caching;
+  s.encoder_replay = options.encoder_replay;
+  s.decoder_replay = config::ParseDecoderReplay(options.decoder_replay);
+  // One process serves one model: the folder and the arithmetic tell its entries from those of another.
+  s.fingerprint = loaded.checkpoint->directory().string() + "|" + options.numerics + "|" + options.decoder_replay +
+                  (options.encoder_replay ? "|replay" : "|exact");
+  for (const std::string& impl : options.op_impl) s.fingerprint += "|" + impl;
+  return s;
+}
+
+FinishReason ReasonOf(engine::Finish finish) {
+  switch (finish) {
+    case engine::Finish::kStop:
+      return FinishReason::kStop;
+    case engine::Finish::kLength:
+      return FinishReason::kLength;
+    case engine::Finish::kCancelled:
+      return FinishReason::kCancelled;
+    default:
+      return FinishReason::kError;
+  }
+}
+
+[[noreturn]] void Refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
+
+void CheckIds(const std::vector<int32_t>& ids, const char* field, int64_t vocab) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      Refuse(std::string(field) + "[" + std::to_string(i) + "]: token id " + std::to_string(ids[i]) +
+             " is outside the vocabulary of " + std::to_string(vocab));
+    }
+  }
+}
+
+}  // namespace
+
+EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, const MemoryPlan& memory)
+    : options_(options),
+      loaded_(std::move(loaded)),
+      pool_(options.threads),
+      pages_(loaded_.model->page_layout(), memory.num_pages),
+      slots_(loaded_.model->slot_layout(), memory.num_slots),
+      snapshots_(loaded_.model->slot_layout(), options.encoder_replay ? 0 : options.window_snapshot_memory_bytes),
+      executor_(*loaded_.model, pages_, pool_, StepLimits(options)),
+      runner_(executor_, slots_, snapshots_, pool_, std::max<int64_t>(options.max_num_seqs, 16)),
+      scheduler_(loaded_.config, SchedulingOf(options, loaded_, memory), pages_, slots_, snapshots_) {
+  const config::ModelConfig& config = loaded_.config;
+  limits_.vocab_size = config.vocab_size;
+  limits_.max_model_len = memory.max_model_len;
+  limits_.window = config.window;
+  limits_.block_size = options.block_size;
+  limits_.max_num_seqs = options.max_num_seqs;
+  limits_.max_num_batched_tokens = options.max_num_batched_tokens;
+  limits_.num_pages = memory.num_pages;
+  limits_.page_bytes = loaded_.model->page_layout().page_bytes;
+  limits_.slot_bytes = loaded_.model->slot_layout().slot_bytes;
+  limits_.eos_token = static_cast<int32_t>(config.eos_token_id);
+  limits_.image_token = static_cast<int32_t>(config.image_token_id);
+  stats_.num_pages = memory.num_pages;
+  planner_ = std::thread([this] { PlanLoop(); });
+  runner_thread_ = std::thread([this] { RunLoop(); });
+}
+
+EngineCore::~EngineCore() { Shutdown(); }
+
+void EngineCore::Shutdown() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_planner_.notify_one();
+  if (planner_.joinable()) planner_.join();
+  if (runner_thread_.joinable()) runner_thread_.join();
+}
+
+void EngineCore::Check(const GenerationRequest& request) const {
+  const SamplingOptions& s = request.sampling;
+  const int64_t vocab = limits_.vocab_size;
+  if (request.prompt.empty()) Refuse("prompt: is empty: there is nothing to continue");
+  CheckIds(request.prompt, "prompt", vocab);
+  if (limits_.image_token >= 0 &&
+      std::find(request.prompt.begin(), request.prompt.end(), limits_.image_token) != request.prompt.end()) {
+    Refuse("prompt: has the image token " + std::to_string(limits_.image_token) + " but images are not served yet");
+  }
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  if (length >= limits_.max_model_len) {
+    Refuse("prompt: has " + std::to_string(length) + " tokens, and with at least one to generate it must stay within " +
+           std::to_string(limits_.max_model_len));
+  }
+  if (request.n < 1 || request.n > kMaxChoices) Refuse("n: must be between 1 and " + std::to_string(kMaxChoices));
+  if (s.max_tokens < 1) Refuse("max_tokens: must be at least 1");
+  if (s.min_tokens < 0 || s.min_tokens > s.max_tokens) Refuse("min_tokens: must be between 0 and max_tokens");
+  auto between = [](float value, float least, float most, const char* name) {
+    if (!(value >= least && value <= most)) {
+      Refuse(std::string(name) + ": must be between " + std::to_string(least) + " and " + std::to_string(most));
+    }
+  };
+  between(s.temperature, 0, 1000, "temperature");
+  if (!(s.top_p > 0 && s.top_p <= 1)) Refuse("top_p: must be above 0 and at most 1");
+  between(s.min_p, 0, 1, "min_p");
+  if (s.top_k < 0) Refuse("top_k: must not be negative");
+  between(s.presence_penalty, -2, 2, "presence_penalty");
+  between(s.frequency_penalty, -2, 2, "frequency_penalty");
+  if (!(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty))) Refuse("repetition_penalty: must be above 0");
+  for (const auto& [id, bias] : s.logit_bias) {
+    if (id < 0 || id >= vocab)
+      Refuse("logit_bias: token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab));
+    if (!std::isfinite(bias)) Refuse("logit_bias: the value for " + std::to_string(id) + " is not finite");
+  }
+  for (const auto& word : s.bad_words) {
+    if (word.empty()) Refuse("bad_words: a word is empty");
+    CheckIds(word, "bad_words", vocab);
+  }
+  CheckIds(s.stop_token_ids, "stop_token_ids", vocab);
+  if (s.logprobs < -1 || s.logprobs > kMaxLogprobs)
+    Refuse("logprobs: must be between 0 and " + std::to_string(kMaxLogprobs));
+  if (s.prompt_logprobs < -1 || s.prompt_logprobs > kMaxLogprobs) {
+    Refuse("prompt_logprobs: must be between 0 and " + std::to_string(kMaxLogprobs));
+  }
+}
+
+uint64_t EngineCore::Submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
+  Check(request);
+  if (!request.sampling.seed) {
+    std::random_device entropy;
+    request.sampling.seed = uint64_t{entropy()} << 32 | entropy();
+  }
+  Command command;
+  command.submit.open_choices = request.n;
+  command.submit.request = std::make_shared<const GenerationRequest>(std::move(request));
+  command.submit.sink = std::move(sink);
+  uint64_t id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) throw Error(ErrorCode::kOverloaded, "the engine is shutting down");
+    if (submitted_ + stats_.waiting >= options_.max_num_waiting) {
+      throw Error(ErrorCode::kOverloaded, std::to_string(options_.max_num_waiting) + " requests are waiting already");
+    }
+    id = next_request_++;
+    command.request = command.submit.id = id;
+    commands_.push_back(std::move(command));
+    ++submitted_;
+  }
+  wake_planner_.notify_one();
+  return id;
+}
+
+void EngineCore::Stop(uint64_t request, int choice) {
+  Command command;
+  command.kind = Command::Kind::kStop;
+  command.request = request;
+  command.choice = choice;
+  std::lock_guard lock(mutex_);
+  commands_.push_back(std::move(command));
+  wake_planner_.notify_one();
+}
+
+void EngineCore::Cancel(uint64_t request) {
+  Command command;
+  command.kind = Command::Kind::kCancel;
+  command.request = request;
+  std::lock_guard lock(mutex_);
+  commands_.push_back(std::move(command));
+  wake_planner_.notify_one();
+}
+
+EngineStats EngineCore::stats() const {
+  std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.waiting += submitted_;
+  return stats;
+}
+
+void EngineCore::PlanLoop() {
+  std::vector<Command> commands;
+  std::vector<Done> done;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      wake_planner_.wait(lock, [&] { return !commands_.empty() || !done_.empty() || stopping_; });
+      commands.assign(std::make_move_iterator(commands_.begin()), std::make_move_iterator(commands_.end()));
+      commands_.clear();
+      done.assign(std::make_move_iterator(done_.begin()), std::make_move_iterator(done_.end()));
+      done_.clear();
+      if (stopping_ && commands.empty() && done.empty()) {
+        lock.unlock();
+        while (!requests_.empty()) {
+          scheduler_.EndRequest(requests_.begin()->first, engine::Finish::kCancelled);
+          Deliver(nullptr);
+        }
+        if (scheduler_.steps_in_flight() == 0) break;
+        lock.lock();
+        wake_planner_.wait(lock, [&] { return !done_.empty(); });
+        continue;
+      }
+    }
+    for (Command& command : commands) Apply(std::move(command));
+    for (Done& one : done) Advance(std::move(one));
+    while (auto plan = scheduler_.Plan()) {
+      Deliver(nullptr);
+      Job job{std::move(*plan), std::exchange(begins_, {})};
+      std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+      wake_runner_.notify_one();
+    }
+    Deliver(nullptr);
+    PublishStats();
+  }
+  std::lock_guard lock(mutex_);
+  planner_gone_ = true;
+  wake_runner_.notify_one();
+}
+
+void EngineCore::RunLoop() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_runner_.wait(lock, [&] { return !jobs_.empty() || planner_gone_; });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    for (const auto& [sequence, request] : job.begins) runner_.Begin(sequence, request);
+    Done done;
+    for (const engine::PlannedSample& sample : job.plan.samples) done.samples.push_back(sample.sequence);
+    try {
+      done.output = runner_.Run(job.plan);
+    } catch (const std::exception& error) {
+      // The step's sequences are lost, and nobody else.
+      done.error = error.what();
+      done.output = runner_.Abandon(job.plan);
+      for (const engine::PlannedSpan& span : job.plan.spans) done.failed.push_back(span.sequence);
+      done.failed.insert(done.failed.end(), done.samples.begin(), done.samples.end());
+    }
+    std::lock_guard lock(mutex_);
+    done_.push_back(std::move(done));
+    wake_planner_.notify_one();
+  }
+}
+
+void EngineCore::Apply(Command command) {
+  switch (command.kind) {
+    case Command::Kind::kSubmit: {
+      {
+        std::lock_guard lock(mutex_);
+        --submitted_;
+      }
+      const GenerationRequest& from = *command.submit.request;
+      engine::Request request;
+      request.id = command.request;
+      request.prompt.ids = from.prompt;
+      request.choices = from.n;
+      request.priority = from.priority;
+      request.cache_salt = from.cache_salt;
+      request.max_tokens = from.sampling.max_tokens;
+      request.min_tokens = from.sampling.min_tokens;
+      request.stop_tokens = from.sampling.stop_token_ids;
+      if (!from.sampling.ignore_eos) request.stop_tokens.push_back(limits_.eos_token);
+      request.prompt_logits = from.sampling.prompt_logprobs >= 0;
+      for (int choice = 0; choice < from.n; ++choice) {
+        begins_.emplace_back(engine::SequenceId(command.request, choice), command.submit.request);
+      }
+      requests_.emplace(command.request, std::move(command.submit));
+      scheduler_.Add(std::move(request));
+      break;
+    }
+    case Command::Kind::kStop:
+      scheduler_.End(engine::SequenceId(command.request, command.choice), engine::Finish::kStop);
+      break;
+    case Command::Kind::kCancel:
+      scheduler_.EndRequest(command.request, engine::Finish::kCancelled);
+      break;
+  }
+  Deliver(nullptr);
+}
+
+void EngineCore::Advance(Done done) {
+  for (uint64_t sequence : done.failed) {
+    reasons_[sequence] = done.error;
+    scheduler_.End(sequence, engine::Finish::kNumerical);
+  }
+  for (const PromptScores& scores : done.output.prompts) {
+    if (!scores.failed) continue;
+    reasons_[scores.sequence] = DescribeFailure(DrawFailure::kNotFinite);
+    scheduler_.End(scores.sequence, engine::Finish::kNumerical);
+  }
+  model_seconds_ += done.output.model_seconds;
+  sampler_seconds_ += done.output.sampler_seconds;
+  for (PromptScores& scores : done.output.prompts) {
+    const auto found = requests_.find(engine::RequestOf(scores.sequence));
+    if (found == requests_.end() || scores.failed) continue;
+    Running& r = found->second;
+    const size_t prompt = r.request->prompt.size();
+    r.prompt_scores.resize(prompt);
+    for (size_t i = 0; i < scores.tokens.size(); ++i) {
+      r.prompt_scores.at(static_cast<size_t>(scores.first) + i) = std::move(scores.tokens[i]);
+    }
+    r.prompt_scored = scores.first + static_cast<int64_t>(scores.tokens.size());
+    if (r.prompt_scored == static_cast<int64_t>(prompt)) {
+      r.prompt_scores[0].token = r.request->prompt[0];
+      r.sink->OnPromptLogprobs(std::exchange(r.prompt_scores, {}));
+    }
+  }
+  for (size_t i = 0; i < done.output.draws.size(); ++i) {
+    const DrawFailure failure = done.output.draws[i].failure;
+    if (failure != DrawFailure::kNone) reasons_[done.samples[i]] = DescribeFailure(failure);
+  }
+  scheduler_.Advance(done.output.result);
+  Deliver(&done);
+  reasons_.clear();
+}
+
+void EngineCore::Deliver(const Done* done) {
+  for (const engine::Event& event : scheduler_.TakeEvents()) {
+    const auto found = requests_.find(engine::RequestOf(event.sequence));
+    SENKO_CHECK(found != requests_.end());
+    Running& r = found->second;
+    OutputChunk chunk;
+    chunk.choice = engine::ChoiceOf(event.sequence);
+    switch (event.kind) {
+      case engine::Event::Kind::kScheduled: {
+        RequestUsage usage;
+        usage.prompt_tokens = static_cast<int64_t>(r.request->prompt.size());
+        usage.cached_tokens = event.cached_tokens;
+        if (chunk.choice == 0 || event.resumed) r.sink->OnScheduled(usage, event.resumed);
+        break;
+      }
+      case engine::Event::Kind::kToken: {
+        const SampleDraw& draw = done->output.draws[static_cast<size_t>(event.sample)];
+        chunk.tokens.push_back(draw.output);
+        r.sink->OnOutput(std::move(chunk));
+        break;
+      }
+      case engine::Event::Kind::kFinished: {
+        chunk.finish = ReasonOf(event.finish);
+        if (event.finish == engine::Finish::kStop && done != nullptr) chunk.stop_token = event.token;
+        if (event.finish == engine::Finish::kNumerical) {
+          chunk.error = reasons_[event.sequence];
+          reasons_.erase(event.sequence);
+        }
+        const std::shared_ptr<OutputSink> sink = r.sink;
+        if (--r.open_choices == 0) requests_.erase(found);
+        sink->OnOutput(std::move(chunk));
+        break;
+      }
+    }
+  }
+}
+
+void EngineCore::PublishStats() {
+  const engine::SchedulerStats& s = scheduler_.stats();
+  std::lock_guard lock(mutex_);
+  stats_.running = scheduler_.running();
+  stats_.waiting = scheduler_.waiting();
+  stats_.pages_in_use = pages_.num_pages() - pages_.free_pages();
+  stats_.pages_cached = pages_.remembered_free_pages();
+  stats_.slots_in_use = slots_.num_slots() - slots_.free_slots();
+  stats_.steps = s.steps;
+  stats_.preemptions = s.preemptions;
+  stats_.prompt_tokens = s.prompt_tokens;
+  stats_.generation_tokens = s.committed_tokens;
+  stats_.prefix_queries = s.prefix_queries;
+  stats_.prefix_hits = s.prefix_hits;
+  stats_.replayed_tokens = s.replayed_rows;
+  stats_.trimmed_rows = s.trimmed_rows;
+  stats_.encoder_rows = s.encoder_rows;
+  stats_.decoder_rows = s.decoder_rows;
+  stats_.model_seconds = model_seconds_;
+  stats_.sampler_seconds = sampler_seconds_;
+}
+
+}  // namespace senko::runtime

@@ -1,0 +1,100 @@
+// The engine behind the public header: one thread that plans, one that runs steps.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "cache/slot_pool.h"
+#include "cache/snapshot_store.h"
+#include "engine/scheduler.h"
+#include "runtime/cpu_executor.h"
+#include "runtime/load.h"
+#include "runtime/memory_plan.h"
+#include "runtime/step_runner.h"
+#include "senko/senko.h"
+
+namespace senko::runtime {
+
+class EngineCore final : public Engine {
+ public:
+  // Errors: as LoadEngine.
+  EngineCore(const EngineOptions& options, LoadedModel loaded, const MemoryPlan& memory);
+  ~EngineCore() override;
+
+  uint64_t Submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
+  void Stop(uint64_t request, int choice) override;
+  void Cancel(uint64_t request) override;
+  void Shutdown() override;
+  const EngineLimits& limits() const override { return limits_; }
+  EngineStats stats() const override;
+
+ private:
+  struct Running {  // a request, on the engine's thread
+    uint64_t id = 0;
+    std::shared_ptr<const GenerationRequest> request;
+    std::shared_ptr<OutputSink> sink;
+    int open_choices = 0;
+    std::vector<TokenOutput> prompt_scores;
+    int64_t prompt_scored = 0;
+  };
+  struct Command {
+    enum class Kind { kSubmit, kStop, kCancel } kind = Kind::kSubmit;
+    uint64_t request = 0;
+    int choice = 0;
+    Running submit;
+  };
+  struct Job {  // for the thread that runs steps
+    engine::StepPlan plan;
+    std::vector<std::pair<uint64_t, std::shared_ptr<const GenerationRequest>>> begins;
+  };
+  struct Done {
+    StepOutput output;
+    std::vector<uint64_t> samples;  // sequence of each draw
+    std::vector<uint64_t> failed;   // sequences of a step that threw
+    std::string error;
+  };
+
+  void Check(const GenerationRequest& request) const;
+  void PlanLoop();
+  void RunLoop();
+  void Apply(Command command);
+  void Advance(Done done);
+  void Deliver(const Done* done);
+  void PublishStats();
+
+  const EngineOptions options_;
+  LoadedModel loaded_;
+  EngineLimits limits_;
+  ThreadPool pool_;
+  cache::PagePool pages_;
+  cache::SlotPool slots_;
+  cache::SnapshotStore snapshots_;
+  CpuExecutor executor_;
+  StepRunner runner_;
+  engine::Scheduler scheduler_;  // the engine thread's, like the three below
+  std::unordered_map<uint64_t, Running> requests_;
+  std::vector<std::pair<uint64_t, std::shared_ptr<const GenerationRequest>>> begins_;
+  std::unordered_map<uint64_t, std::string> reasons_;  // why a sequence failed
+  double model_seconds_ = 0, sampler_seconds_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_planner_, wake_runner_;
+  std::deque<Command> commands_;
+  std::deque<Done> done_;
+  std::deque<Job> jobs_;
+  uint64_t next_request_ = 1;
+  int64_t submitted_ = 0;  // commands that are not the scheduler's yet
+  EngineStats stats_;
+  bool stopping_ = false;
+  bool planner_gone_ = false;
+  std::thread planner_, runner_thread_;
+};
+
+}  // namespace senko::runtime

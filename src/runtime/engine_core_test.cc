@@ -1,0 +1,417 @@
+// The engine behind the public header, on real (random) models: what a client gets is what one sequence alone gives.
+#include "runtime/engine_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <random>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "ops/sample/sample.h"
+#include "runtime/generate.h"
+#include "runtime/test_models.h"
+
+namespace senko::runtime {
+namespace {
+
+// Everything a request delivered.
+class Collector : public OutputSink {
+ public:
+  explicit Collector(int n = 1) : tokens(static_cast<size_t>(n)), finish(static_cast<size_t>(n)), open_(n) {}
+  void OnScheduled(const RequestUsage& u, bool resumed) override {
+    std::lock_guard lock(mutex_);
+    if (!resumed) usage = u;
+    ++scheduled;
+  }
+  void OnPromptLogprobs(std::vector<TokenOutput> p) override {
+    std::lock_guard lock(mutex_);
+    prompt = std::move(p);
+  }
+  void OnOutput(OutputChunk chunk) override {
+    std::lock_guard lock(mutex_);
+    const auto choice = static_cast<size_t>(chunk.choice);
+    ASSERT_FALSE(finish.at(choice)) << "output after the end";
+    for (TokenOutput& token : chunk.tokens) tokens[choice].push_back(std::move(token));
+    if (chunk.finish) {
+      finish[choice] = chunk.finish;
+      error = chunk.error;
+      stop_token = chunk.stop_token;
+      --open_;
+    }
+    changed_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return open_ == 0; }));
+  }
+  void WaitForTokens(size_t count) {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(
+        changed_.wait_for(lock, std::chrono::seconds(120), [&] { return tokens[0].size() >= count || open_ == 0; }));
+  }
+  std::vector<int32_t> Ids(int choice = 0) const {
+    std::vector<int32_t> ids;
+    for (const TokenOutput& t : tokens[static_cast<size_t>(choice)]) ids.push_back(t.token);
+    return ids;
+  }
+
+  std::vector<std::vector<TokenOutput>> tokens;
+  std::vector<std::optional<FinishReason>> finish;
+  std::vector<TokenOutput> prompt;
+  RequestUsage usage;
+  int scheduled = 0;
+  std::string error;
+  std::optional<int32_t> stop_token;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int open_;
+};
+
+EngineOptions Options(const std::string& config, bool exact = false) {
+  EngineOptions options;
+  options.model = TestModel(config).string();
+  options.threads = 2;
+  options.block_size = 64;
+  options.max_num_seqs = 8;
+  options.max_num_batched_tokens = 64;
+  options.kv_cache_memory_bytes = int64_t{24} << 20;
+  options.encoder_replay = !exact;
+  options.decoder_replay = exact ? "full" : "trim";
+  options.window_snapshot_memory_bytes = exact ? int64_t{8} << 20 : 0;
+  return options;
+}
+
+GenerationRequest Ask(int64_t length, uint64_t seed, int64_t max_tokens, const EngineLimits& limits) {
+  GenerationRequest request;
+  for (int64_t i = 0; i < length; ++i) {
+    const uint32_t word = PhiloxDraw(seed, static_cast<uint64_t>(i), 0).word[0];
+    request.prompt.push_back(static_cast<int32_t>(word % static_cast<uint32_t>(limits.vocab_size - 1)));
+  }
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  request.sampling.seed = seed;
+  return request;
+}
+
+std::shared_ptr<Collector> Submit(Engine& engine, const GenerationRequest& request) {
+  auto sink = std::make_shared<Collector>(request.n);
+  engine.Submit(request, sink);
+  return sink;
+}
+
+// One sequence alone, driven by hand.
+std::vector<int32_t> Alone(const EngineOptions& options, const GenerationRequest& request) {
+  LoadOptions load;
+  load.directory = options.model;
+  load.block_size = options.block_size;
+  const LoadedModel loaded = LoadModel(load);
+  ThreadPool pool(1);
+  cache::PagePool pages(loaded.model->page_layout(), 16);
+  cache::SlotPool slots(loaded.model->slot_layout(), 1);
+  CpuExecutor executor(*loaded.model, pages, pool, model::WorkspaceLimits{512, 1});
+  GenerateParams params;
+  params.max_tokens = request.sampling.max_tokens;
+  params.temperature = request.sampling.temperature;
+  params.seed = *request.sampling.seed;
+  params.decoder_replay = config::ParseDecoderReplay(options.decoder_replay);
+  return Generate(executor, slots, request.prompt, params, [](int32_t) { return true; }, {}).tokens;
+}
+
+TEST(EngineCore, GivesWhatOneSequenceAloneGives) {
+  for (const bool exact : {false, true}) {
+    const EngineOptions options = Options("mini10", exact);
+    const auto engine = LoadEngine(options);
+    for (const float temperature : {0.0f, 1.0f}) {
+      GenerationRequest request = Ask(150, 3, 40, engine->limits());
+      request.sampling.temperature = temperature;
+      request.cache_salt = std::to_string(temperature);
+      const auto got = Submit(*engine, request);
+      got->Wait();
+      EXPECT_EQ(got->Ids(), Alone(options, request)) << exact << " " << temperature;
+      EXPECT_EQ(got->finish[0], FinishReason::kLength);
+    }
+  }
+}
+
+// Alone, in a batch of many, with other chunks and with or without steps ahead: the same tokens and logprobs.
+TEST(EngineCore, NeighboursChunksAndStepsAheadChangeNothing) {
+  EngineOptions options = Options("mini10");
+  options.enable_prefix_caching = false;
+  std::vector<std::vector<TokenOutput>> expected;
+  for (const int64_t rows : {64, 17}) {
+    for (const bool ahead : {true, false}) {
+      for (const bool together : {false, true}) {
+        options.max_num_batched_tokens = rows;
+        options.async_scheduling = ahead;
+        const auto engine = LoadEngine(options);
+        std::vector<std::shared_ptr<Collector>> sinks;
+        for (uint64_t seed = 1; seed <= 12; ++seed) {
+          GenerationRequest request = Ask(20 + 11 * static_cast<int64_t>(seed), seed, 12, engine->limits());
+          request.sampling.logprobs = 3;
+          sinks.push_back(Submit(*engine, request));
+          if (!together) sinks.back()->Wait();
+        }
+        for (size_t i = 0; i < sinks.size(); ++i) {
+          sinks[i]->Wait();
+          if (expected.size() <= i) expected.push_back(sinks[i]->tokens[0]);
+          ASSERT_EQ(sinks[i]->tokens[0].size(), expected[i].size());
+          for (size_t t = 0; t < expected[i].size(); ++t) {
+            EXPECT_EQ(sinks[i]->tokens[0][t].token, expected[i][t].token);
+            EXPECT_EQ(sinks[i]->tokens[0][t].logprob->logprob, expected[i][t].logprob->logprob);
+            EXPECT_EQ(sinks[i]->tokens[0][t].top.size(), 3u);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineCore, ExactModeGivesTheSameColdWarmAndPreempted) {
+  EngineOptions options = Options("mini10", true);
+  const auto roomy = LoadEngine(options);
+  options.kv_cache_memory_bytes = 8 * roomy->limits().slot_bytes + 9 * roomy->limits().page_bytes;
+  options.max_model_len = 8 * 64;
+  const auto tight = LoadEngine(options);
+  std::vector<std::shared_ptr<Collector>> cold, again, crowded;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const GenerationRequest request = Ask(100, seed, 120, roomy->limits());
+    cold.push_back(Submit(*roomy, request));
+    cold.back()->Wait();
+    again.push_back(Submit(*roomy, request));
+    again.back()->Wait();
+    EXPECT_EQ(again.back()->usage.cached_tokens, 64);
+  }
+  for (uint64_t seed = 1; seed <= 4; ++seed) crowded.push_back(Submit(*tight, Ask(100, seed, 120, roomy->limits())));
+  for (size_t i = 0; i < cold.size(); ++i) {
+    crowded[i]->Wait();
+    EXPECT_EQ(cold[i]->Ids(), again[i]->Ids());
+    EXPECT_EQ(cold[i]->Ids(), crowded[i]->Ids());
+  }
+  EXPECT_GT(tight->stats().preemptions, 0u);
+}
+
+TEST(EngineCore, AHitIsTheSessionsHit) {
+  const EngineOptions options = Options("mini10");
+  const auto engine = LoadEngine(options);
+  GenerationRequest request = Ask(180, 5, 10, engine->limits());
+  Submit(*engine, request)->Wait();
+  const auto warm = Submit(*engine, request);
+  warm->Wait();
+  EXPECT_EQ(warm->usage.cached_tokens, 128);
+  EXPECT_EQ(engine->stats().replayed_tokens, 16u);
+
+  LoadOptions load;
+  load.directory = options.model;
+  load.block_size = 64;
+  const LoadedModel loaded = LoadModel(load);
+  ThreadPool pool(1);
+  cache::PagePool pages(loaded.model->page_layout(), 16);
+  cache::SlotPool slots(loaded.model->slot_layout(), 2);
+  CpuExecutor executor(*loaded.model, pages, pool, model::WorkspaceLimits{512, 1});
+  Session cold(executor, slots, 180, DecoderReplay::kTrim), hit(executor, slots, 180, DecoderReplay::kTrim);
+  const std::span<const int32_t> prompt(request.prompt);
+  cold.Feed(prompt);
+  hit.AdoptPrefix(prompt.first(128), cold.pages());
+  int64_t kept = hit.Feed(prompt.subspan(128));
+  std::vector<float> logits(static_cast<size_t>(loaded.config.vocab_size));
+  for (const TokenOutput& token : warm->tokens[0]) {
+    executor.Logits(kept - 1, 1, logits.data(), nullptr);
+    ops::SampleParams sample;
+    sample.vocab = loaded.config.vocab_size;
+    sample.logits = logits.data();
+    sample.temperature = 1;
+    sample.seed = 5;
+    sample.position = static_cast<uint64_t>(hit.size());
+    EXPECT_EQ(token.token, ops::SampleCpu(sample));
+    kept = hit.Feed({&token.token, 1});
+  }
+}
+
+TEST(EngineCore, ChoicesShareThePromptAndDiffer) {
+  const auto engine = LoadEngine(Options("mini10"));
+  GenerationRequest request = Ask(100, 7, 10, engine->limits());
+  request.n = 4;
+  const auto many = Submit(*engine, request);
+  many->Wait();
+  EXPECT_EQ(engine->stats().encoder_rows, 100u + 4 * 9);
+  request.n = 1;
+  request.cache_salt = "alone";
+  const auto one = Submit(*engine, request);
+  one->Wait();
+  EXPECT_EQ(one->Ids(), many->Ids(0));
+  EXPECT_NE(many->Ids(0), many->Ids(1));
+  EXPECT_NE(many->Ids(1), many->Ids(2));
+}
+
+TEST(EngineCore, PromptScoresAreOfEveryTokenAndKeepEveryRow) {
+  const auto engine = LoadEngine(Options("mini10"));
+  GenerationRequest request = Ask(150, 9, 2, engine->limits());
+  request.sampling.prompt_logprobs = 2;
+  const auto scored = Submit(*engine, request);
+  scored->Wait();
+  ASSERT_EQ(scored->prompt.size(), 150u);
+  EXPECT_FALSE(scored->prompt[0].logprob);
+  for (size_t i = 1; i < scored->prompt.size(); ++i) {
+    ASSERT_TRUE(scored->prompt[i].logprob) << i;
+    EXPECT_EQ(scored->prompt[i].token, request.prompt[i]);
+    EXPECT_LT(scored->prompt[i].logprob->logprob, 0);
+    EXPECT_EQ(scored->prompt[i].top.size(), 2u);
+  }
+  EXPECT_EQ(engine->stats().trimmed_rows, 0u);
+}
+
+TEST(EngineCore, StopsCancelsAndShutdownGiveEverythingBack) {
+  EngineOptions options = Options("mini10");
+  const auto engine = LoadEngine(options);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  std::vector<uint64_t> ids;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    sinks.push_back(std::make_shared<Collector>(1));
+    ids.push_back(engine->Submit(Ask(60, seed, 300, engine->limits()), sinks.back()));
+  }
+  sinks[0]->WaitForTokens(3);
+  engine->Stop(ids[0], 0);
+  engine->Cancel(ids[1]);
+  engine->Cancel(ids[19]);  // still waiting
+  engine->Cancel(999);
+  engine->Stop(999, 3);
+  sinks[0]->Wait();
+  EXPECT_EQ(sinks[0]->finish[0], FinishReason::kStop);
+  sinks[1]->Wait();
+  sinks[19]->Wait();
+  EXPECT_EQ(sinks[19]->finish[0], FinishReason::kCancelled);
+  EXPECT_TRUE(sinks[19]->tokens[0].empty());
+  for (size_t i = 2; i < 19; ++i) engine->Cancel(ids[i]);
+  for (const auto& sink : sinks) sink->Wait();
+  for (int n = 0; n < 1000 && engine->stats().slots_in_use > 0; ++n)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_EQ(engine->stats().slots_in_use, 0);
+  EXPECT_EQ(engine->stats().pages_in_use, 0);
+  EXPECT_EQ(engine->stats().running + engine->stats().waiting, 0);
+
+  const auto last = Submit(*engine, Ask(60, 50, 300, engine->limits()));
+  last->WaitForTokens(1);
+  engine->Shutdown();
+  last->Wait();
+  EXPECT_EQ(last->finish[0], FinishReason::kCancelled);
+  EXPECT_THROW(Submit(*engine, Ask(60, 50, 300, engine->limits())), Error);
+}
+
+TEST(EngineCore, EosAndStopTokensEndAndAreNamed) {
+  const auto engine = LoadEngine(Options("mini10"));
+  GenerationRequest request = Ask(60, 4, 20, engine->limits());
+  const auto free_run = Submit(*engine, request);
+  free_run->Wait();
+  const int32_t fifth = free_run->Ids()[4];
+  request.sampling.stop_token_ids = {fifth};
+  const auto stopped = Submit(*engine, request);
+  stopped->Wait();
+  EXPECT_EQ(stopped->finish[0], FinishReason::kStop);
+  EXPECT_EQ(stopped->stop_token, fifth);
+  EXPECT_EQ(stopped->Ids().back(), fifth);
+  request.sampling.stop_token_ids.clear();
+  request.sampling.ignore_eos = false;
+  request.sampling.logit_bias = {{engine->limits().eos_token, 100.0f}};
+  request.sampling.min_tokens = 3;
+  const auto ended = Submit(*engine, request);
+  ended->Wait();
+  EXPECT_EQ(ended->stop_token, engine->limits().eos_token);
+  EXPECT_EQ(ended->Ids().size(), 4u);  // EOS cannot be drawn before three tokens
+}
+
+TEST(EngineCore, RefusesByNameAndGoesOn) {
+  EngineOptions options = Options("mini10");
+  options.max_num_waiting = 4;
+  options.max_num_seqs = 1;
+  const auto engine = LoadEngine(options);
+  const EngineLimits& limits = engine->limits();
+  auto refused = [&](const std::function<void(GenerationRequest&)>& change, const std::string& field) {
+    GenerationRequest request = Ask(10, 1, 5, limits);
+    change(request);
+    try {
+      Submit(*engine, request);
+      FAIL() << field;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), testing::HasSubstr(field));
+    }
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const auto vocab = static_cast<int32_t>(limits.vocab_size);
+  refused([](auto& r) { r.prompt.clear(); }, "prompt");
+  refused([&](auto& r) { r.prompt[3] = vocab; }, "prompt[3]");
+  refused([&](auto& r) { r.prompt[3] = -1; }, "prompt[3]");
+  refused([&](auto& r) { r.prompt[3] = limits.image_token; }, "image");
+  refused([&](auto& r) { r.prompt.assign(static_cast<size_t>(limits.max_model_len), 3); }, "prompt");
+  refused([](auto& r) { r.n = 0; }, "n:");
+  refused([](auto& r) { r.n = kMaxChoices + 1; }, "n:");
+  refused([](auto& r) { r.sampling.max_tokens = 0; }, "max_tokens");
+  refused([](auto& r) { r.sampling.min_tokens = 6; }, "min_tokens");
+  for (const float bad : {nan, inf, -1.0f}) {
+    refused([&](auto& r) { r.sampling.temperature = bad; }, "temperature");
+    refused([&](auto& r) { r.sampling.top_p = bad; }, "top_p");
+    refused([&](auto& r) { r.sampling.min_p = bad; }, "min_p");
+    refused([&](auto& r) { r.sampling.repetition_penalty = bad; }, "repetition_penalty");
+  }
+  for (const float bad : {nan, inf, -2.5f, 2.5f}) {
+    refused([&](auto& r) { r.sampling.presence_penalty = bad; }, "presence_penalty");
+    refused([&](auto& r) { r.sampling.frequency_penalty = bad; }, "frequency_penalty");
+  }
+  refused([](auto& r) { r.sampling.top_k = -2; }, "top_k");
+  refused([&](auto& r) { r.sampling.logit_bias = {{vocab, 1.0f}}; }, "logit_bias");
+  refused([&](auto& r) { r.sampling.logit_bias = {{1, inf}}; }, "logit_bias");
+  refused([&](auto& r) { r.sampling.stop_token_ids = {vocab}; }, "stop_token_ids");
+  refused([](auto& r) { r.sampling.bad_words = {{}}; }, "bad_words");
+  refused([](auto& r) { r.sampling.logprobs = kMaxLogprobs + 1; }, "logprobs");
+
+  const auto running = Submit(*engine, Ask(10, 1, 200, limits));
+  running->WaitForTokens(1);
+  std::vector<std::shared_ptr<Collector>> waiting;
+  int overloaded = 0;
+  for (int i = 0; i < 8; ++i) {
+    try {
+      waiting.push_back(Submit(*engine, Ask(10, 2, 1, limits)));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOverloaded);
+      ++overloaded;
+    }
+  }
+  EXPECT_GE(overloaded, 3);
+  for (const auto& sink : waiting) sink->Wait();
+  running->Wait();
+}
+
+// A long prompt in pieces beside short ones, cancelled at random: nothing is left and nobody is disturbed.
+TEST(EngineCore, RandomClientsLeaveNothing) {
+  EngineOptions options = Options("mini10");
+  const auto engine = LoadEngine(options);
+  std::mt19937 random(3);
+  std::vector<std::pair<uint64_t, std::shared_ptr<Collector>>> open;
+  for (int n = 0; n < 150; ++n) {
+    GenerationRequest request = Ask(1 + static_cast<int64_t>(random() % 200), random() % 4,
+                                    1 + static_cast<int64_t>(random() % 30), engine->limits());
+    request.n = random() % 5 == 0 ? 3 : 1;
+    auto sink = std::make_shared<Collector>(request.n);
+    open.emplace_back(engine->Submit(request, sink), sink);
+    if (random() % 3 == 0) engine->Cancel(open[random() % open.size()].first);
+    if (random() % 7 == 0) open[random() % open.size()].second->Wait();
+  }
+  for (auto& [id, sink] : open) sink->Wait();
+  for (int n = 0; n < 1000 && engine->stats().slots_in_use > 0; ++n)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.slots_in_use, 0);
+  EXPECT_EQ(stats.pages_in_use, 0);
+  EXPECT_EQ(stats.encoder_rows, stats.decoder_rows + stats.trimmed_rows);
+}
+
+}  // namespace
+}  // namespace senko::runtime

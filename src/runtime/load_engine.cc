@@ -1,0 +1,58 @@
+// senko::LoadEngine: options to a running engine.
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/engine_core.h"
+#include "runtime/memory_use.h"
+
+namespace senko {
+namespace {
+
+void Between(const char* flag, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  throw Error(ErrorCode::kInvalidArgument, std::string(flag) + " " + std::to_string(value) + ": must be between " +
+                                               std::to_string(least) + " and " + std::to_string(most));
+}
+
+constexpr int64_t kMany = int64_t{1} << 20;
+constexpr int64_t kMuch = int64_t{1} << 50;
+
+}  // namespace
+
+std::unique_ptr<Engine> LoadEngine(const EngineOptions& options, const LoadProgress& progress) {
+  if (options.block_size != 64 && options.block_size != 128 && options.block_size != 256) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--block-size " + std::to_string(options.block_size) + ": must be 64, 128 or 256");
+  }
+  Between("--max-num-seqs", options.max_num_seqs, 1, 4096);
+  Between("--max-num-batched-tokens", options.max_num_batched_tokens, 1, kMany);
+  Between("--long-prefill-token-threshold", options.long_prefill_token_threshold, 0, kMany);
+  Between("--max-num-waiting", options.max_num_waiting, 1, kMany);
+  Between("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0, kMuch);
+  Between("--window-snapshot-memory-bytes", options.window_snapshot_memory_bytes, 0, kMuch);
+  Between("--max-model-len", options.max_model_len, 0, kMuch);
+  Between("--threads", options.threads, 0, 4096);
+  config::ParseDecoderReplay(options.decoder_replay);
+
+  if (progress) progress("checking the checkpoint", 0, 0);
+  runtime::LoadOptions load;
+  load.directory = options.model;
+  load.numerics = runtime::ParseNumericsMode(options.numerics);
+  load.op_impl = options.op_impl;
+  load.block_size = options.block_size;
+  runtime::LoadedModel loaded = runtime::LoadModel(load);
+
+  runtime::MemoryRequest memory;
+  memory.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
+  memory.max_model_len = options.max_model_len;
+  memory.max_num_seqs = options.max_num_seqs;
+  memory.max_positions = loaded.config.max_positions;
+  memory.available_bytes = runtime::AvailableMemory();
+  const runtime::MemoryPlan plan =
+      runtime::PlanMemory(loaded.model->page_layout(), loaded.model->slot_layout(), memory);
+  if (progress) progress(plan.ToString(), 1, 1);
+  return std::make_unique<runtime::EngineCore>(options, std::move(loaded), plan);
+}
+
+}  // namespace senko

@@ -1,0 +1,149 @@
+// The engine's planning on the reference operators against a dense computation without caches: logits equal in every
+// bit, for every hit, prompt length and cut around the edges.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "base/random.h"
+#include "ops/op_table.h"
+#include "runtime/dense_oracle.h"
+#include "runtime/load.h"
+#include "runtime/prompt_runner.h"
+#include "runtime/test_models.h"
+
+namespace senko::runtime {
+namespace {
+
+// Three shapes: windows of 8, 16 and 128 over different mixes of ratios.
+struct Shape {
+  const char* config;
+  int64_t window;
+};
+
+class ReplayOracle : public testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    LoadOptions load;
+    load.directory = TestModelWithWindow(GetParam().config, GetParam().window);
+    load.block_size = 64;
+    for (const char* op : {"linear", "round_activations", "rms_norm", "mhc_mix", "mhc_collapse", "mhc_expand",
+                           "window_write", "compress", "entry_write", "key_write", "attention", "index_query", "select",
+                           "router", "experts", "output_proj", "engram_gather", "engram_inject", "logits"}) {
+      load.op_impl.push_back(std::string(op) + "=reference");
+    }
+    loaded_ = LoadModel(load);
+  }
+
+  std::vector<int32_t> Prompt(int64_t tokens, uint64_t seed) const {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < tokens; ++i) {
+      const uint32_t word = PhiloxDraw(seed, static_cast<uint64_t>(i), 0).word[0];
+      ids.push_back(static_cast<int32_t>(word % static_cast<uint32_t>(loaded_.config.vocab_size - 1)));
+    }
+    return ids;
+  }
+
+  // Runs `prompt` cold up to `hit` and then warm in `pieces`; every row of the warm run against the oracle.
+  void Check(const std::vector<int32_t>& prompt, int64_t hit, const std::vector<int64_t>& pieces,
+             config::DecoderReplay replay) {
+    const model::Model& model = *loaded_.model;
+    const auto length = static_cast<int64_t>(prompt.size());
+    const int64_t block = model.page_layout().block_size;
+    cache::PagePool pages(model.page_layout(), 2 * (length / block + 2));
+    cache::SlotPool slots(model.slot_layout(), 1);
+    ThreadPool pool(1);
+    CpuExecutor executor(model, pages, pool, model::WorkspaceLimits{length, 1});
+    engine::SchedulerOptions options;
+    options.max_rows = length;
+    options.max_model_len = length + 1;
+    options.decoder_replay = replay;
+    PromptRunner runner(executor, slots, options);
+    const std::span<const int32_t> all(prompt);
+    std::vector<uint8_t> adopted;
+    if (hit > 0) {
+      runner.Run(all.first(static_cast<size_t>(hit)), pieces, "", {});
+      // A fresh pool hands out its pages in order.
+      adopted.assign(pages.slab(), pages.slab() + hit / block * model.page_layout().page_bytes);
+    }
+    std::map<int64_t, std::vector<float>> got;
+    int64_t rows = 0;
+    const engine::SchedulerStats before = runner.stats();
+    const int64_t found = runner.Run(all, pieces, "", [&](std::span<const int64_t> positions) {
+      for (size_t r = 0; r < positions.size(); ++r) {
+        std::vector<float> logits(static_cast<size_t>(loaded_.config.vocab_size));
+        executor.Logits(static_cast<int64_t>(r), 1, logits.data(), nullptr);
+        got[positions[r]] = std::move(logits);
+        ++rows;
+      }
+    });
+    ASSERT_EQ(found, hit);
+    const int64_t window = loaded_.config.window;
+    const bool trims = replay == config::DecoderReplay::kTrim;
+    if (trims) {
+      EXPECT_EQ(rows, std::min(length, window));
+    }
+    EXPECT_EQ(runner.stats().replayed_rows - before.replayed_rows, hit > 0 ? static_cast<uint64_t>(window) : 0u);
+    if (hit > 0) {
+      EXPECT_TRUE(std::equal(adopted.begin(), adopted.end(), pages.slab())) << "a shared page was written";
+    }
+    DenseInput input;
+    input.tokens = prompt;
+    input.prompt_tokens = length;
+    input.hit = hit;
+    input.adopted = adopted;
+    input.decoder_trims = trims;
+    const auto expected = DenseLogits(model, input);
+    ASSERT_EQ(got.size(), expected.size());
+    for (const auto& [position, logits] : expected) {
+      const auto row = got.find(position);
+      ASSERT_TRUE(row != got.end());
+      ASSERT_EQ(row->second, logits) << "row " << position << ", hit " << hit << ", length " << length << ", piece "
+                                     << pieces[0];
+    }
+  }
+
+  LoadedModel loaded_;
+};
+
+TEST_P(ReplayOracle, EveryHitAndLengthAroundTheEdges) {
+  const int64_t w = loaded_.config.window, block = 64;
+  std::vector<int64_t> hits = {0};
+  for (int64_t h = block; h <= 3 * block; h += block) {
+    if (h > w) hits.push_back(h);
+  }
+  for (const int64_t hit : hits) {
+    std::vector<int64_t> lengths = {hit + 1, hit + 2, hit + w - 1, hit + w, hit + w + 1};
+    if (hit > 0) lengths.push_back(hit + block + 1);
+    for (const int64_t length : lengths) {
+      if (length < 1) continue;
+      Check(Prompt(length, static_cast<uint64_t>(length)), hit, {length}, config::DecoderReplay::kTrim);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(ReplayOracle, NoCutChangesABit) {
+  const int64_t w = loaded_.config.window;
+  const int64_t hit = (w / 64 + 1) * 64, length = hit + w + 5;
+  const std::vector<int32_t> prompt = Prompt(length, 77);
+  std::mt19937 random(5);
+  std::vector<int64_t> cuts;
+  for (int i = 0; i < 40; ++i) cuts.push_back(1 + static_cast<int64_t>(random() % static_cast<uint64_t>(w)));
+  for (const auto& pieces : std::vector<std::vector<int64_t>>{{1}, {w - 1}, {w}, {w + 1}, {7}, cuts}) {
+    Check(prompt, hit, pieces, config::DecoderReplay::kTrim);
+    Check(prompt, 0, pieces, config::DecoderReplay::kTrim);
+    Check(prompt, hit, pieces, config::DecoderReplay::kFull);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ReplayOracle,
+                         testing::Values(Shape{"ratio1_clamp", 8}, Shape{"mini10", 16}, Shape{"ratio2_shared", 128}),
+                         [](const auto& one) {
+                           return std::string(one.param.config) + "_" + std::to_string(one.param.window);
+                         });
+
+}  // namespace
+}  // namespace senko::runtime

@@ -1,0 +1,146 @@
+#include "runtime/step_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace senko::runtime {
+namespace {
+
+double Since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+StepRunner::StepRunner(CpuExecutor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
+                       int64_t max_samples)
+    : executor_(executor),
+      slots_(slots),
+      snapshots_(snapshots),
+      sampler_(executor.model().config().vocab_size, static_cast<int32_t>(executor.model().config().eos_token_id)),
+      pool_(pool),
+      logits_(static_cast<size_t>(max_samples * executor.model().config().vocab_size)),
+      max_samples_(max_samples) {}
+
+void StepRunner::Begin(uint64_t sequence, std::shared_ptr<const GenerationRequest> request) {
+  sampler_.Begin(sequence, std::shared_ptr<const SamplingOptions>(request, &request->sampling), request->prompt);
+  if (request->sampling.prompt_logprobs >= 0) scored_.emplace(sequence, std::move(request));
+}
+
+void StepRunner::End(const engine::StepPlan& plan) {
+  for (uint64_t sequence : plan.ended) {
+    sampler_.End(sequence);
+    scored_.erase(sequence);
+  }
+}
+
+StepOutput StepRunner::Run(const engine::StepPlan& plan) {
+  StepOutput output;
+  output.result.step = plan.step;
+  const auto start = std::chrono::steady_clock::now();
+  const auto slot_bytes = static_cast<size_t>(slots_.layout().slot_bytes);
+  for (const engine::Copy& copy : plan.load_snapshots) {
+    std::memcpy(slots_.data(copy.to), snapshots_.data(copy.from), slot_bytes);
+  }
+  if (!plan.spans.empty()) {
+    inputs_.Fill(plan, slots_);
+    executor_.Run(inputs_.inputs());
+    ScorePrompts(plan, &output);
+  }
+  output.model_seconds = Since(start);
+  Draw(plan, &output);
+  cache::PagePool& pages = executor_.pages();
+  for (const engine::Copy& copy : plan.copy_pages) {
+    std::memcpy(pages.data(copy.to), pages.data(copy.from), static_cast<size_t>(pages.layout().page_bytes));
+  }
+  for (const engine::Copy& copy : plan.copy_slots)
+    std::memcpy(slots_.data(copy.to), slots_.data(copy.from), slot_bytes);
+  for (const engine::Copy& copy : plan.save_snapshots) {
+    std::memcpy(snapshots_.data(copy.to), slots_.data(copy.from), slot_bytes);
+  }
+  inputs_.Drawn(plan, output.result.tokens);
+  End(plan);
+  return output;
+}
+
+StepOutput StepRunner::Abandon(const engine::StepPlan& plan) {
+  StepOutput output;
+  output.result.step = plan.step;
+  output.result.tokens.assign(plan.samples.size(), -1);
+  output.draws.resize(plan.samples.size());
+  for (const engine::PlannedSpan& span : plan.spans) {
+    if (span.drafts > 0) output.result.committed.push_back(1);
+  }
+  inputs_.Drawn(plan, output.result.tokens);
+  End(plan);
+  return output;
+}
+
+void StepRunner::ScorePrompts(const engine::StepPlan& plan, StepOutput* output) {
+  const int64_t vocab = executor_.model().config().vocab_size;
+  for (size_t i = 0; i < plan.spans.size(); ++i) {
+    const engine::PlannedSpan& span = plan.spans[i];
+    const auto found = scored_.find(span.sequence);
+    if (!span.prompt_logits || found == scored_.end()) continue;
+    const GenerationRequest& request = *found->second;
+    PromptScores scores;
+    scores.sequence = span.sequence;
+    scores.first = span.begin + 1;
+    // Row p scores the token at p + 1; the prompt's last row scores none of it.
+    const int64_t rows = std::min(span.end, static_cast<int64_t>(request.prompt.size()) - 1) - span.begin;
+    const int64_t first = rows > 0 ? inputs_.KeptRow(plan, static_cast<int64_t>(i), span.begin) : 0;
+    for (int64_t at = 0; at < rows; at += max_samples_) {
+      const int64_t count = std::min(max_samples_, rows - at);
+      executor_.Logits(first + at, count, logits_.data(), nullptr);
+      std::vector<PromptRow> block;
+      for (int64_t r = 0; r < count; ++r) {
+        block.push_back({logits_.data() + r * vocab, request.prompt[static_cast<size_t>(span.begin + at + r + 1)]});
+      }
+      if (!sampler_.PromptLogprobs(block, request.sampling.prompt_logprobs, pool_, &scores.tokens)) {
+        scores.failed = true;
+        break;
+      }
+    }
+    output->prompts.push_back(std::move(scores));
+  }
+}
+
+void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
+  if (plan.samples.empty()) return;
+  SENKO_CHECK(static_cast<int64_t>(plan.samples.size()) <= max_samples_);
+  auto start = std::chrono::steady_clock::now();
+  const int64_t vocab = executor_.model().config().vocab_size;
+  // One row of logits per row drawn from: the choices of a request share their prompt's last.
+  std::vector<int64_t> rows;
+  for (const engine::PlannedSample& sample : plan.samples) {
+    rows.push_back(inputs_.KeptRow(plan, sample.span, sample.position));
+  }
+  std::vector<int64_t> distinct(rows);
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  executor_.GatherLogits(distinct, logits_.data(), nullptr);
+  output->model_seconds += Since(start);
+
+  start = std::chrono::steady_clock::now();
+  std::vector<DrawJob> jobs;
+  for (size_t i = 0; i < plan.samples.size(); ++i) {
+    const auto row = std::lower_bound(distinct.begin(), distinct.end(), rows[i]) - distinct.begin();
+    DrawJob job;
+    job.sequence = plan.samples[i].sequence;
+    job.position = plan.samples[i].position;
+    job.logits = logits_.data() + row * vocab;
+    jobs.push_back(job);
+  }
+  output->draws = sampler_.DrawAll(jobs, pool_);
+  for (size_t i = 0; i < plan.samples.size(); ++i) {
+    const int32_t token = output->draws[i].output.token;
+    output->result.tokens.push_back(token);
+    if (token >= 0) sampler_.Commit(plan.samples[i].sequence, token);
+  }
+  output->sampler_seconds = Since(start);
+}
+
+}  // namespace senko::runtime
