@@ -24,10 +24,12 @@ struct Shape {
 
 class ReplayOracle : public testing::TestWithParam<Shape> {
  protected:
-  void SetUp() override {
+  void SetUp() override { Load(64); }
+
+  void Load(int64_t block_size) {
     LoadOptions load;
     load.directory = TestModelWithWindow(GetParam().config, GetParam().window);
-    load.block_size = 64;
+    load.block_size = block_size;
     for (const char* op : {"linear", "round_activations", "rms_norm", "mhc_mix", "mhc_collapse", "mhc_expand",
                            "window_write", "compress", "entry_write", "key_write", "attention", "index_query", "select",
                            "router", "experts", "output_proj", "engram_gather", "engram_inject", "logits"}) {
@@ -104,38 +106,52 @@ class ReplayOracle : public testing::TestWithParam<Shape> {
     }
   }
 
+  static std::vector<int64_t> RandomCuts(int64_t most) {
+    std::mt19937 random(5);
+    std::vector<int64_t> cuts;
+    for (int i = 0; i < 40; ++i) cuts.push_back(1 + static_cast<int64_t>(random() % static_cast<uint64_t>(most)));
+    return cuts;
+  }
+
   LoadedModel loaded_;
 };
 
-TEST_P(ReplayOracle, EveryHitAndLengthAroundTheEdges) {
-  const int64_t w = loaded_.config.window, block = 64;
-  std::vector<int64_t> hits = {0};
-  for (int64_t h = block; h <= 3 * block; h += block) {
-    if (h > w) hits.push_back(h);
-  }
-  for (const int64_t hit : hits) {
-    std::vector<int64_t> lengths = {hit + 1, hit + 2, hit + w - 1, hit + w, hit + w + 1};
-    if (hit > 0) lengths.push_back(hit + block + 1);
-    for (const int64_t length : lengths) {
-      if (length < 1) continue;
-      Check(Prompt(length, static_cast<uint64_t>(length)), hit, {length}, config::DecoderReplay::kTrim);
-      if (HasFatalFailure()) return;
-    }
+TEST_P(ReplayOracle, TheEdgesOfAHit) {
+  const int64_t w = loaded_.config.window, hit = (w / 64 + 1) * 64;
+  for (const int64_t length : {int64_t{1}, w - 1, w, w + 1}) {
+    Check(Prompt(length, static_cast<uint64_t>(length)), 0, {length}, config::DecoderReplay::kTrim);
+    Check(Prompt(hit + length, static_cast<uint64_t>(length)), hit, {length + 3}, config::DecoderReplay::kTrim);
+    if (HasFatalFailure()) return;
   }
 }
 
 TEST_P(ReplayOracle, NoCutChangesABit) {
-  const int64_t w = loaded_.config.window;
-  const int64_t hit = (w / 64 + 1) * 64, length = hit + w + 5;
-  const std::vector<int32_t> prompt = Prompt(length, 77);
-  std::mt19937 random(5);
-  std::vector<int64_t> cuts;
-  for (int i = 0; i < 40; ++i) cuts.push_back(1 + static_cast<int64_t>(random() % static_cast<uint64_t>(w)));
-  for (const auto& pieces : std::vector<std::vector<int64_t>>{{1}, {w - 1}, {w}, {w + 1}, {7}, cuts}) {
+  const int64_t w = loaded_.config.window, hit = (w / 64 + 1) * 64;
+  const std::vector<int32_t> prompt = Prompt(hit + w + 5, 77);
+  for (const auto& pieces : std::vector<std::vector<int64_t>>{{1}, {w + 1}, RandomCuts(w)}) {
     Check(prompt, hit, pieces, config::DecoderReplay::kTrim);
-    Check(prompt, 0, pieces, config::DecoderReplay::kTrim);
-    Check(prompt, hit, pieces, config::DecoderReplay::kFull);
     if (HasFatalFailure()) return;
+  }
+  Check(prompt, hit, {7}, config::DecoderReplay::kFull);
+}
+
+// Under `--all`: every hit and length near them, every cut, the other page sizes.
+TEST_P(ReplayOracle, DISABLED_Long) {
+  for (const int64_t block : {int64_t{64}, int64_t{128}, int64_t{256}}) {
+    Load(block);
+    const int64_t w = loaded_.config.window;
+    for (int64_t hit = 0; hit <= 256; hit += block) {
+      if (hit > 0 && hit <= w) continue;
+      for (const int64_t length : {hit + 1, hit + 2, hit + w - 1, hit + w, hit + w + 1, hit + 2 * w + 3}) {
+        for (const auto& pieces :
+             std::vector<std::vector<int64_t>>{{length}, {w - 1}, {w}, {w + 1}, {7}, RandomCuts(w)}) {
+          Check(Prompt(length, static_cast<uint64_t>(length)), hit, pieces, config::DecoderReplay::kTrim);
+          if (HasFatalFailure()) return;
+        }
+        Check(Prompt(length, static_cast<uint64_t>(length)), hit, {w}, config::DecoderReplay::kFull);
+        if (HasFatalFailure()) return;
+      }
+    }
   }
 }
 
