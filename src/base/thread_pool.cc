@@ -1,5 +1,8 @@
 #include "base/thread_pool.h"
 
+#include <pthread.h>
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -118,6 +121,18 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
 }
 
 ThreadPool::~ThreadPool() = default;
+
+double ThreadPool::WorkerCpuSeconds() const {
+  double seconds = 0;
+  for (std::thread& worker : state_->workers) {
+    clockid_t clock;
+    timespec time;
+    if (::pthread_getcpuclockid(worker.native_handle(), &clock) == 0 && ::clock_gettime(clock, &time) == 0) {
+      seconds += static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    }
+  }
+  return seconds;
+}
 
 int ThreadPool::size() const { return static_cast<int>(state_->workers.size()) + 1; }
 

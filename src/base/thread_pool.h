@@ -18,6 +18,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const;
+  // CPU time the workers have used, in seconds; the caller's thread is not one of them. Any thread may ask.
+  double WorkerCpuSeconds() const;
 
   // Calls body(begin, end, thread) over disjoint ranges covering [0, count), each a multiple of `grain` long
   // (the last may be shorter). `thread` is in [0, size()) and identifies scratch; at most one call runs per

@@ -1,5 +1,7 @@
 #include "runtime/engine_core.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -47,6 +49,12 @@ FinishReason ReasonOf(engine::Finish finish) {
     default:
       return FinishReason::kError;
   }
+}
+
+double ThreadCpuSeconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 [[noreturn]] void Refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
@@ -261,6 +269,7 @@ void EngineCore::RunLoop() {
       for (const engine::PlannedSpan& span : job.plan.spans) done.failed.push_back(span.sequence);
       done.failed.insert(done.failed.end(), done.samples.begin(), done.samples.end());
     }
+    done.compute_cpu_seconds = pool_.WorkerCpuSeconds() + ThreadCpuSeconds();
     std::lock_guard lock(mutex_);
     done_.push_back(std::move(done));
     wake_planner_.notify_one();
@@ -313,6 +322,7 @@ void EngineCore::Advance(Done done) {
     reasons_[scores.sequence] = DescribeFailure(DrawFailure::kNotFinite);
     scheduler_.End(scores.sequence, engine::Finish::kNumerical);
   }
+  compute_cpu_seconds_ = done.compute_cpu_seconds;
   model_seconds_ += done.output.model_seconds;
   sampler_seconds_ += done.output.sampler_seconds;
   for (PromptScores& scores : done.output.prompts) {
@@ -396,6 +406,7 @@ void EngineCore::PublishStats() {
   stats_.decoder_rows = s.decoder_rows;
   stats_.model_seconds = model_seconds_;
   stats_.sampler_seconds = sampler_seconds_;
+  stats_.compute_cpu_seconds = compute_cpu_seconds_;
 }
 
 }  // namespace senko::runtime

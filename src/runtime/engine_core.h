@@ -59,6 +59,7 @@ class EngineCore final : public Engine {
     std::vector<uint64_t> samples;  // sequence of each draw
     std::vector<uint64_t> failed;   // sequences of a step that threw
     std::string error;
+    double compute_cpu_seconds = 0;  // of all steps so far
   };
 
   void Check(const GenerationRequest& request) const;
@@ -82,7 +83,7 @@ class EngineCore final : public Engine {
   std::unordered_map<uint64_t, Running> requests_;
   std::vector<std::pair<uint64_t, std::shared_ptr<const GenerationRequest>>> begins_;
   std::unordered_map<uint64_t, std::string> reasons_;  // why a sequence failed
-  double model_seconds_ = 0, sampler_seconds_ = 0;
+  double model_seconds_ = 0, sampler_seconds_ = 0, compute_cpu_seconds_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_planner_, wake_runner_;

@@ -1,0 +1,162 @@
+// `senko chat`: a terminal's side of a conversation with a server.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "cli/chat_client.h"
+#include "cli/chat_options.h"
+
+namespace senko::cli {
+namespace {
+
+std::atomic<bool> stop_answer{false};
+std::atomic<bool> answering{false};
+
+// Ctrl-C ends an answer; between answers it ends the program.
+void OnInterrupt(int) {
+  if (!answering) ::_exit(130);
+  stop_answer = true;
+}
+
+constexpr std::string_view kHelp =
+    "/new              forget the conversation\n"
+    "/system TEXT      set the system message (empty: none)\n"
+    "/thinking on|off  let the model reason first\n"
+    "/temperature T    0 takes the most likely tokens\n"
+    "/save FILE        write the conversation as JSON\n"
+    "/usage            tokens of the last answer\n"
+    "/quit             or Ctrl-D\n"
+    "A line that ends in \\ goes on; so does everything between two lines of \"\"\". Ctrl-C stops an answer.\n";
+
+// A message of one or more lines. False at the end of the input.
+bool ReadMessage(bool terminal, std::string* text) {
+  text->clear();
+  bool block = false;
+  for (;;) {
+    if (terminal) std::fputs(text->empty() && !block ? "> " : ". ", stderr);
+    std::string line;
+    if (!std::getline(std::cin, line)) return !text->empty();
+    if (line == "\"\"\"") {
+      if (block) return true;
+      block = true;
+      continue;
+    }
+    const bool more = !block && !line.empty() && line.back() == '\\';
+    if (more) line.pop_back();
+    *text += line;
+    if (!block && !more) return true;
+    *text += '\n';
+  }
+}
+
+class Terminal {
+ public:
+  explicit Terminal(bool colours) : colours_(colours) {}
+  void Piece(std::string_view reasoning, std::string_view content) {
+    if (!reasoning.empty()) {
+      if (!dim_ && colours_) std::fputs("\033[2m", stdout);
+      dim_ = true;
+      std::fwrite(reasoning.data(), 1, reasoning.size(), stdout);
+    }
+    if (!content.empty()) {
+      EndReasoning();
+      std::fwrite(content.data(), 1, content.size(), stdout);
+    }
+    std::fflush(stdout);
+  }
+  void End() {
+    EndReasoning();
+    std::fputs("\n", stdout);
+    std::fflush(stdout);
+  }
+
+ private:
+  void EndReasoning() {
+    if (dim_) std::fputs(colours_ ? "\033[0m\n\n" : "\n\n", stdout);
+    dim_ = false;
+  }
+  bool colours_;
+  bool dim_ = false;
+};
+
+// False: the command is unknown.
+bool Command(ChatClient& client, const std::string& line, bool* quit) {
+  const size_t space = line.find(' ');
+  const std::string name = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
+  if (name == "/quit" || name == "/exit") {
+    *quit = true;
+  } else if (name == "/help") {
+    std::fwrite(kHelp.data(), 1, kHelp.size(), stderr);
+  } else if (name == "/new") {
+    client.Forget();
+  } else if (name == "/system") {
+    client.settings().system = rest;
+  } else if (name == "/thinking" && (rest == "on" || rest == "off")) {
+    client.settings().thinking = rest == "on";
+  } else if (name == "/temperature") {
+    char* end = nullptr;
+    const double value = std::strtod(rest.c_str(), &end);
+    if (end == rest.c_str() || *end != '\0') return false;
+    client.settings().temperature = value;
+  } else if (name == "/save" && !rest.empty()) {
+    std::ofstream file(rest);
+    file << DumpJson(client.messages(), 1) << "\n";
+    std::fprintf(stderr, file ? "written to %s\n" : "cannot write %s\n", rest.c_str());
+  } else if (name == "/usage") {
+    const ChatUsage& u = client.usage();
+    std::fprintf(stderr, "%lld prompt tokens (%lld cached), %lld generated\n", static_cast<long long>(u.prompt_tokens),
+                 static_cast<long long>(u.cached_tokens), static_cast<long long>(u.completion_tokens));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int RunChat(const ChatOptions& options) {
+  const bool terminal = ::isatty(STDIN_FILENO) != 0;
+  ChatClient client(options.settings);
+  struct sigaction action = {};
+  action.sa_handler = &OnInterrupt;
+  ::sigaction(SIGINT, &action, nullptr);
+  if (terminal)
+    std::fprintf(stderr, "%s at %s; /help lists the commands\n", client.model().c_str(), client.settings().url.c_str());
+  std::string text;
+  int status = 0;
+  while (ReadMessage(terminal, &text)) {
+    if (text.find_first_not_of(" \t\n") == std::string::npos) continue;
+    if (text.front() == '/') {
+      bool quit = false;
+      if (!Command(client, text, &quit)) std::fprintf(stderr, "unknown command; /help lists them\n");
+      if (quit) break;
+      continue;
+    }
+    Terminal out(::isatty(STDOUT_FILENO) != 0);
+    stop_answer = false;
+    answering = true;
+    try {
+      const std::string finish =
+          client.Say(text, stop_answer,
+                     [&](std::string_view reasoning, std::string_view content) { out.Piece(reasoning, content); });
+      out.End();
+      if (finish != "stop") std::fprintf(stderr, "[%s]\n", finish.c_str());
+    } catch (const Error& error) {
+      out.End();
+      std::fprintf(stderr, "senko: %s\n", error.what());
+      status = 2;
+      if (!terminal) return status;
+    }
+    answering = false;
+  }
+  return terminal ? 0 : status;
+}
+
+}  // namespace senko::cli
