@@ -54,9 +54,9 @@ struct Temp {
 };
 
 struct Scratch {
-  float* x;           // [rows, PackedCols(hidden)]
-  float* h;           // [rows * topk, PackedCols(inter)] in dispatch order
-  float* shared_h;    // [rows, PackedCols(shared_inter)]
+  float* x;           // [rows, PackedFloats(hidden)]
+  float* h;           // [rows * topk, PackedFloats(inter)] in dispatch order
+  float* shared_h;    // [rows, PackedFloats(shared_inter)]
   float* out;         // [rows * topk, wave] by pair
   float* shared_out;  // [rows, wave]
 };
@@ -84,8 +84,8 @@ void MakePlan(const ExpertsParams& p, const Scratch& s, int64_t wave, Plan& plan
     for (int64_t i = piece.begin; i < piece.begin + piece.rows; ++i) {
       const int64_t pair = piece.routed ? p.dispatch.pairs[i] : i - pairs;
       const int64_t row = piece.routed ? pair / p.topk : pair;
-      plan.x[i] = packed ? s.x + row * PackedCols(p.hidden) : p.x + row * p.hidden;
-      plan.h[i] = piece.routed ? s.h + i * PackedCols(p.inter) : s.shared_h + row * PackedCols(p.shared_inter);
+      plan.x[i] = packed ? s.x + row * PackedFloats(p.hidden) : p.x + row * p.hidden;
+      plan.h[i] = piece.routed ? s.h + i * PackedFloats(p.inter) : s.shared_h + row * PackedFloats(p.shared_inter);
       plan.h_in[i] = plan.h[i];
       plan.out[i] = piece.routed ? s.out + pair * wave : s.shared_out + row * wave;
     }
@@ -134,7 +134,7 @@ void UpTask(const ExpertsParams& p, const Plan& plan, const Piece& piece, int64_
     SwigluRow(temp.g_rows[r], temp.u_rows[r], end - begin, p.swiglu_limit, weight, p.round_bf16, y);
     if (p.round_activations) numerics::QdqFp8Row(y, end - begin, y, true);
     if (packed) {
-      for (int64_t k = begin; k < end; ++k) plan.h[i][PackedIndex(k)] = y[k - begin];
+      for (int64_t k = begin; k < end; k += 32) PackGroup(y + (k - begin), k, piece.weights->w2.in, plan.h[i]);
     }
   }
 }
@@ -165,7 +165,8 @@ int64_t ExpertsScratchFloats(int64_t rows, int64_t topk, int64_t hidden, int64_t
   const int64_t small = std::min(pairs, kSmallPairs) * hidden;
   const int64_t out = std::max(pairs * WaveCols(pairs, hidden), small);
   const int64_t shared_out = shared_inter > 0 ? rows * hidden : 0;
-  return rows * PackedCols(hidden) + pairs * PackedCols(inter) + rows * PackedCols(shared_inter) + out + shared_out;
+  return rows * PackedFloats(hidden) + pairs * PackedFloats(inter) + rows * PackedFloats(shared_inter) + out +
+         shared_out;
 }
 
 void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
@@ -174,9 +175,9 @@ void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
   const int64_t pairs = p.rows * p.topk, wave = WaveCols(pairs, p.hidden);
   Scratch s;
   s.x = p.scratch;
-  s.h = s.x + p.rows * PackedCols(p.hidden);
-  s.shared_h = s.h + pairs * PackedCols(p.inter);
-  s.out = s.shared_h + p.rows * PackedCols(p.shared_inter);
+  s.h = s.x + p.rows * PackedFloats(p.hidden);
+  s.shared_h = s.h + pairs * PackedFloats(p.inter);
+  s.out = s.shared_h + p.rows * PackedFloats(p.shared_inter);
   s.shared_out = s.out + pairs * wave;
   thread_local Plan thread_plan;
   Plan& plan = thread_plan;
@@ -191,7 +192,7 @@ void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
   }
   if (pack) {
     pool.ParallelFor(p.rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) PackRow(p.x + r * p.hidden, p.hidden, s.x + r * PackedCols(p.hidden));
+      for (int64_t r = begin; r < end; ++r) PackRow(p.x + r * p.hidden, p.hidden, s.x + r * PackedFloats(p.hidden));
     });
   }
 
@@ -202,9 +203,7 @@ void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
     const Piece& piece = plan.pieces[i];
     const int64_t inter = piece.weights->w1.out, begin = b * block, end = std::min(begin + block, inter);
     if (begin == 0 && NeedsPacking(piece.weights->w2.format)) {  // the lanes past the last column
-      for (int64_t r = piece.begin; r < piece.begin + piece.rows; ++r) {
-        for (int64_t k = inter; k < PackedCols(inter); ++k) plan.h[r][PackedIndex(k)] = 0.0f;
-      }
+      for (int64_t r = piece.begin; r < piece.begin + piece.rows; ++r) PackEnd(inter, plan.h[r]);
     }
     UpTask(p, plan, piece, begin, end);
   });

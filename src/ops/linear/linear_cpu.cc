@@ -41,23 +41,23 @@ int64_t TaskOutputs(const WeightView& weight, int64_t rows, int threads) {
 // All linears over rows [row0, row0 + rows) of their common x.
 void RunRows(const LinearParams* p, int count, int64_t row0, int64_t rows, CallScratch& s, ThreadPool& pool) {
   const LinearParams& first = p[0];
-  const int64_t packed_cols = PackedCols(first.weight.in);
+  const int64_t packed_floats = PackedFloats(first.weight.in);
   bool pack = false;
   for (int i = 0; i < count; ++i) pack = pack || NeedsPacking(p[i].weight.format);
-  if (pack && s.packed.size() < static_cast<size_t>(rows * packed_cols)) {
-    s.packed = Buffer<float>(static_cast<size_t>(rows * packed_cols));
+  if (pack && s.packed.size() < static_cast<size_t>(rows * packed_floats)) {
+    s.packed = Buffer<float>(static_cast<size_t>(rows * packed_floats));
   }
   s.x.resize(rows);
   s.packed_x.resize(rows);
   s.y.resize(rows * count);
   for (int64_t r = 0; r < rows; ++r) {
     s.x[r] = first.x + (row0 + r) * first.x_stride;
-    s.packed_x[r] = s.packed.data() + r * packed_cols;
+    s.packed_x[r] = s.packed.data() + r * packed_floats;
     for (int i = 0; i < count; ++i) s.y[i * rows + r] = p[i].y + (row0 + r) * p[i].y_stride;
   }
   if (pack) {
     pool.ParallelFor(rows, 4, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) PackRow(s.x[r], first.weight.in, s.packed.data() + r * packed_cols);
+      for (int64_t r = begin; r < end; ++r) PackRow(s.x[r], first.weight.in, s.packed.data() + r * packed_floats);
     });
   }
   int64_t outputs[kMaxLinears], first_task[kMaxLinears + 1] = {0};

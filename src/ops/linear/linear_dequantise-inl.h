@@ -46,7 +46,7 @@ inline void Fp4BlockByValue(const uint8_t* data, const uint8_t* scale, int64_t g
     scales[lane] = inside ? numerics::Ue8m0ToFloat(scale[group]) : 0.0f;
     for (int t = 0; t < 32; ++t) {
       const uint8_t pair = inside ? data[group * 16 + t / 2] : 0;
-      values[Fp4Step(t) * kStep + lane] = numerics::E2m1ToFloat((t & 1) != 0 ? pair >> 4 : pair & 0xF);
+      values[t * kStep + lane] = numerics::E2m1ToFloat((t & 1) != 0 ? pair >> 4 : pair & 0xF);
     }
   }
 }
@@ -63,12 +63,12 @@ inline void Fp8GroupByValue(const uint8_t* data, uint8_t scale, float* HWY_RESTR
 template <int j>
 HWY_INLINE void StoreFp4Dword(const Fp4Block& b, float* HWY_RESTRICT values) {
   v::Store16(Fp4Values<j, 0>(b), values);
-  v::Store16(Fp4Values<j, 4>(b), values + kStep);
-  v::Store16(Fp4Values<j, 1>(b), values + 2 * kStep);
-  v::Store16(Fp4Values<j, 5>(b), values + 3 * kStep);
-  v::Store16(Fp4Values<j, 2>(b), values + 4 * kStep);
-  v::Store16(Fp4Values<j, 6>(b), values + 5 * kStep);
-  v::Store16(Fp4Values<j, 3>(b), values + 6 * kStep);
+  v::Store16(Fp4Values<j, 1>(b), values + kStep);
+  v::Store16(Fp4Values<j, 2>(b), values + 2 * kStep);
+  v::Store16(Fp4Values<j, 3>(b), values + 3 * kStep);
+  v::Store16(Fp4Values<j, 4>(b), values + 4 * kStep);
+  v::Store16(Fp4Values<j, 5>(b), values + 5 * kStep);
+  v::Store16(Fp4Values<j, 6>(b), values + 6 * kStep);
   v::Store16(Fp4Values<j, 7>(b), values + 7 * kStep);
 }
 #endif
@@ -116,17 +116,16 @@ inline void DequantiseFp8(const WeightView& w, int64_t n, int64_t k0, int64_t co
   }
 }
 
-// bf16 and float32, padded with zeros to a whole pair of steps.
+// bf16 and float32, padded with zeros to a whole step.
 inline void DequantisePlain(const WeightView& w, int64_t n, int64_t k0, int64_t count, float* HWY_RESTRICT values) {
   const bool bf16 = w.format == WeightFormat::kBf16;
   const int64_t bytes = bf16 ? 2 : 4;
   const uint8_t* data = w.data + (n * w.in + k0) * bytes;
-  const int64_t padded = (count + 31) / 32 * 32;
-  for (int64_t k = 0; k < padded; k += 16, values += kStep, data += 16 * bytes) {
+  for (int64_t k = 0; k < count; k += 16, values += kStep, data += 16 * bytes) {
     alignas(64) uint8_t tail[64] = {};
     const uint8_t* p = data;
     if (count - k < 16) {
-      if (k < count) std::memcpy(tail, data, static_cast<size_t>((count - k) * bytes));
+      std::memcpy(tail, data, static_cast<size_t>((count - k) * bytes));
       p = tail;
     }
     v::Store16(bf16 ? v::LoadBf16x16(p) : v::LoadStored16(p), values);
@@ -134,7 +133,7 @@ inline void DequantisePlain(const WeightView& w, int64_t n, int64_t k0, int64_t 
 }
 
 // Columns [k0, k0 + count) of output n, count <= kChunk, into one output's place of a panel tile, zero-padded to whole
-// pairs of steps (whole 512-column blocks for FP4). FP4 values are written unscaled, their scales beside them.
+// steps (whole 512-column blocks for FP4). FP4 values are written unscaled, their scales beside them.
 inline void DequantiseRow(const WeightView& w, int64_t n, int64_t k0, int64_t count, float* HWY_RESTRICT values,
                           float* HWY_RESTRICT scales) {
   switch (w.format) {

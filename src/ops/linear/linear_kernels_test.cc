@@ -1,10 +1,11 @@
-// The kernels behind RunSpan against each other, bit for bit, and what the dot kernel may not take.
+// The kernels behind RunSpan against each other, bit for bit, and the digits of x.
 #include <bit>
-#include <functional>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "ops/linear/linear_fp4_digits.h"
 #include "ops/linear/linear_span.h"
 #include "ops/linear/linear_test_util.h"
 
@@ -14,19 +15,21 @@ namespace {
 using test::Weight;
 using Rows = std::vector<std::vector<float>>;
 
-constexpr WeightFormat kDotFormats[] = {WeightFormat::kFp8, WeightFormat::kFp4, WeightFormat::kBf16};
+std::vector<float> Packed(const std::vector<float>& x) {
+  const int64_t in = static_cast<int64_t>(x.size());
+  std::vector<float> packed = test::Poisoned(PackedFloats(in));
+  PackRow(x.data(), in, packed.data());
+  return packed;
+}
 
 // Outputs [begin, end) of every row by one kernel; NaN where it wrote nothing.
 Rows RunKernel(void (*kernel)(const LinearSpan&), const WeightView& w, const Rows& x, int64_t begin, int64_t end) {
-  Rows packed = x, y(x.size(), test::Poisoned(end - begin));
+  Rows in = x, y(x.size(), test::Poisoned(end - begin));
   std::vector<const float*> x_rows;
   std::vector<float*> y_rows;
   for (size_t r = 0; r < x.size(); ++r) {
-    if (NeedsPacking(w.format)) {
-      packed[r].assign(static_cast<size_t>(PackedCols(w.in)), std::numeric_limits<float>::quiet_NaN());
-      PackRow(x[r].data(), w.in, packed[r].data());
-    }
-    x_rows.push_back(packed[r].data());
+    if (NeedsPacking(w.format)) in[r] = Packed(x[r]);
+    x_rows.push_back(in[r].data());
     y_rows.push_back(y[r].data());
   }
   LinearSpan span;
@@ -38,16 +41,6 @@ Rows RunKernel(void (*kernel)(const LinearSpan&), const WeightView& w, const Row
   span.y = y_rows.data();
   kernel(span);
   return y;
-}
-
-// What SpanByDot left to the other kernel in the last DotAndFloat: row * outputs.
-int64_t left_outputs = 0;
-void DotAndFloat(const LinearSpan& span) {
-  left_outputs = 0;
-  SpanByDot(span, [](const LinearSpan& part) {
-    left_outputs += part.rows * (part.end - part.begin);
-    SpanByFloat(part);
-  });
 }
 
 // A NaN may carry other bits.
@@ -64,7 +57,7 @@ void ExpectSame(const Rows& got, const Rows& want, const std::string& what) {
   }
 }
 
-// Every kernel that this machine runs gives the bits of the AVX-512 panel (the portable target has no FMA).
+// Every kernel that this machine runs gives the bits of the first panel (the portable target has no FMA).
 void ExpectAllSame(const Weight& w, const Rows& x, int64_t begin, int64_t end) {
   Rows want;
   for (const int64_t target : {HWY_AVX3, HWY_AVX2}) {
@@ -72,24 +65,33 @@ void ExpectAllSame(const Weight& w, const Rows& x, int64_t begin, int64_t end) {
     const test::OnTarget on(target);
     if (want.empty()) want = RunKernel(SpanByPanel, w.view, x, begin, end);
     ExpectSame(RunKernel(SpanByPanel, w.view, x, begin, end), want, std::string("panel ") + hwy::TargetName(target));
-    ExpectSame(RunKernel(SpanByFloat, w.view, x, begin, end), want, std::string("float ") + hwy::TargetName(target));
-    if (target == HWY_AVX3 && HasDot()) ExpectSame(RunKernel(DotAndFloat, w.view, x, begin, end), want, "dot");
+    ExpectSame(RunKernel(SpanByStream, w.view, x, begin, end), want, std::string("stream ") + hwy::TargetName(target));
+    if (w.view.format == WeightFormat::kFp4 && HasDigitKernel()) {
+      ExpectSame(RunKernel(SpanByDigits, w.view, x, begin, end), want, "digits");
+    }
   }
 }
 
-// bf16 values, an eighth of them zero, exponents from 2^low to 2^high.
-std::vector<float> Bf16Row(int64_t in, int low, int high, std::mt19937& random) {
+// What x is in front of FP4 and FP8 weights: e4m3 values times a power of two per 32 columns.
+std::vector<float> RoundedRow(int64_t in, std::mt19937& random) {
+  ThreadPool one(1);
   std::vector<float> x = test::RandomFloats(in, random);
+  RoundActivationsReference(x.data(), x.data(), 1, in, one);
+  return x;
+}
+
+// bf16 values with `bits` significant bits, an eighth of them zero, exponents from `low` to `high`.
+std::vector<float> ShortRow(int64_t in, int bits, int low, int high, std::mt19937& random) {
+  std::vector<float> x(static_cast<size_t>(in));
   for (float& value : x) {
-    value = std::ldexp(1.0f + static_cast<float>(random() % 128) / 128.0f,
-                       low + static_cast<int>(random() % (high - low + 1)));
+    const int exponent = low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+    value = std::ldexp(static_cast<float>((1u << (bits - 1)) + random() % (1u << (bits - 1))), exponent - bits + 1);
     if (random() % 2 == 0) value = -value;
     if (random() % 8 == 0) value = random() % 2 == 0 ? 0.0f : -0.0f;
   }
   return x;
 }
 
-// Few rows are one per kernel's row group size; beyond them the dot kernel goes four and eight at a time.
 TEST(LinearKernels, GiveTheSameBits) {
   std::mt19937 random(std::random_device{}());
   for (WeightFormat format : {WeightFormat::kFp8, WeightFormat::kFp4, WeightFormat::kBf16, WeightFormat::kF32}) {
@@ -97,100 +99,97 @@ TEST(LinearKernels, GiveTheSameBits) {
       for (int64_t rows = 1; rows <= kSkinnyRows; ++rows) {
         SCOPED_TRACE(std::string(test::Name(format)) + " in " + std::to_string(in) + " rows " + std::to_string(rows));
         const Weight w(format, 70, in, random);
-        Rows x, exact;
+        Rows rounded, any, mixed;
         for (int64_t r = 0; r < rows; ++r) {
-          x.push_back(test::RandomFloats(in, random));
-          exact.push_back(Bf16Row(in, -10, 10, random));
+          rounded.push_back(RoundedRow(in, random));
+          any.push_back(test::RandomFloats(in, random));
+          mixed.push_back(random() % 2 == 0 ? RoundedRow(in, random) : any.back());
         }
-        ExpectAllSame(w, x, 0, 70);
-        ExpectAllSame(w, exact, 0, 70);
-        ExpectAllSame(w, exact, 32, 32 + static_cast<int64_t>(random() % 38));
-        if (HasDot() && format != WeightFormat::kF32) {
-          const test::OnTarget on(HWY_AVX3);
-          RunKernel(DotAndFloat, w.view, exact, 0, 70);
-          ASSERT_EQ(left_outputs, 0) << "the dot kernel does not take what it is for";
-        }
+        ExpectAllSame(w, rounded, 0, 70);
+        ExpectAllSame(w, any, 0, 70);
+        ExpectAllSame(w, mixed, 32, 32 + static_cast<int64_t>(random() % 39));
       }
     }
   }
 }
 
-TEST(LinearKernels, ARowThatTheDotKernelLeavesDoesNotChangeTheOthers) {
-  if (!HasDot()) GTEST_SKIP() << "no AVX512-BF16 with VBMI";
+// Ranges around those that fit two and three digits, at both ends of the exponents, with every kind of scale.
+TEST(LinearKernels, GiveTheSameBitsWhereDigitsEnd) {
   std::mt19937 random(std::random_device{}());
-  const int64_t in = 1056, out = 40;
-  for (WeightFormat format : kDotFormats) {
-    const Weight w(format, out, in, random);
-    for (const float odd : {0x1.01p0f, 0x1p-127f, 0x1p-149f, std::numeric_limits<float>::infinity(),
-                            std::numeric_limits<float>::quiet_NaN()}) {
-      SCOPED_TRACE(std::string(test::Name(format)) + " " + std::to_string(odd));
-      Rows x;
-      for (int r = 0; r < 6; ++r) x.push_back(Bf16Row(in, -10, 10, random));
-      const size_t row = random() % x.size();
-      x[row][random() % in] = odd;
-      ExpectAllSame(w, x, 0, out);
-      const test::OnTarget on(HWY_AVX3);
-      RunKernel(DotAndFloat, w.view, x, 0, out);
-      ASSERT_EQ(left_outputs, out);
-    }
-  }
-}
-
-// Numbers so small that products and sums are subnormal, which vdpbf16ps would make zero, and so large that they
-// overflow; scales that bring them back.
-TEST(LinearKernels, GiveTheSameBitsAtTheEndsOfTheRange) {
-  std::mt19937 random(std::random_device{}());
-  const int64_t in = 1056, out = 35;
-  for (WeightFormat format : kDotFormats) {
-    for (int top = -126; top <= 127; top += top < -90 || top > 100 ? 1 : 9) {
-      SCOPED_TRACE(std::string(test::Name(format)) + " up to 2^" + std::to_string(top));
-      Rows x;
-      for (int r = 0; r < 3; ++r) x.push_back(Bf16Row(in, std::max(-126, top - 4), top, random));
-      if (format == WeightFormat::kBf16) {
-        Weight w(format, out, in, random);
-        for (const int weight_top : {-126, -110, -60, -20, 0, 60, 127}) {
-          const std::vector<float> values = Bf16Row(out * in, std::max(-126, weight_top - 4), weight_top, random);
-          for (int64_t i = 0; i < out * in; ++i) {
-            const uint16_t code = numerics::FloatToBf16(values[i]);
-            std::memcpy(w.data() + 2 * i, &code, 2);
-          }
-          ExpectAllSame(w, x, 0, out);
+  const int64_t in = 1056, out = 9;
+  for (const int bits : {1, 4, 8, 11, 15, 16, 21, 22, 24}) {
+    for (int span = 0; span <= 24; span += span < 8 ? 4 : 1) {
+      for (const int top : {-125, -101, -100, -80, 0, 99, 100, 101, 127}) {
+        const Rows x = {ShortRow(in, bits, std::max(-126, top - span), top, random), RoundedRow(in, random)};
+        Weight w(WeightFormat::kFp4, out, in, random);
+        for (int64_t i = 0; i < out * (in / 32); ++i) {
+          const uint8_t scales[] = {0, 1, 2, 60, 127, 200, 253, 254, 255};
+          if (random() % 4 == 0) w.scales()[i] = scales[random() % 9];
         }
-        continue;
-      }
-      for (const int scale : {0, 1, 2, 30, 120, 127, 150, 230, 240, 253, 254}) {
-        Weight w(format, out, in, random);
-        std::memset(w.scales(), scale, static_cast<size_t>(w.view.bytes() - out * w.view.row_bytes()));
+        SCOPED_TRACE(std::to_string(bits) + " bits, exponents " + std::to_string(top - span) + " to " +
+                     std::to_string(top));
         ExpectAllSame(w, x, 0, out);
       }
     }
   }
 }
 
-TEST(LinearKernels, GiveTheSameBitsForSpecialWeights) {
+TEST(LinearKernels, GiveTheSameBitsForSpecialNumbers) {
   std::mt19937 random(std::random_device{}());
-  const int64_t in = 1056, out = 70;
-  for (int64_t rows : {1, 2, 4, 8}) {
+  const int64_t in = 1056, out = 9;
+  const Weight w(WeightFormat::kFp4, out, in, random);
+  for (const float odd : {0x1.000002p0f, 0x1p-127f, 0x1p-149f, 0x1p-126f, 0x1p127f, 0x1p20f, 0x1p-20f,
+                          std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    SCOPED_TRACE(odd);
     Rows x;
-    for (int64_t r = 0; r < rows; ++r) x.push_back(Bf16Row(in, -3, 3, random));
-    std::fill(x[0].begin(), x[0].end(), 0.0f);
-    for (WeightFormat format : {WeightFormat::kFp8, WeightFormat::kFp4}) {
-      for (const int scale : {0, 255}) {
-        Weight w(format, out, in, random);
-        const int64_t scales = w.view.bytes() - out * w.view.row_bytes();
-        w.scales()[static_cast<int64_t>(random() % scales)] = static_cast<uint8_t>(scale);
-        ExpectAllSame(w, x, 0, out);
+    for (int r = 0; r < 7; ++r) x.push_back(RoundedRow(in, random));
+    x[random() % x.size()][random() % in] = odd;
+    ExpectAllSame(w, x, 0, out);
+  }
+}
+
+// Digits, where there are any, are x; ordinary activations mostly have them; none are claimed for what is no number.
+TEST(LinearKernels, DigitsAreX) {
+  std::mt19937 random(std::random_device{}());
+  const int64_t in = 5120 + 96;
+  Rows rows = {RoundedRow(in, random), test::RandomFloats(in, random), ShortRow(in, 8, -7, 7, random),
+               ShortRow(in, 8, -126, 127, random), std::vector<float>(static_cast<size_t>(in), 0.0f)};
+  rows[1][77] = std::numeric_limits<float>::quiet_NaN();
+  rows[1][1777] = std::numeric_limits<float>::infinity();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const std::vector<float> packed = Packed(rows[r]);
+    int64_t with = 0;
+    for (int64_t k = 0; k < PackedCols(in); ++k) {
+      const Fp4Digits& d = DigitsOf(packed.data(), in, k / kFp4BlockCols);
+      const int64_t group = k / 32 % 16, lane = group % 4 * 4 + group / 4, t = k % 32;
+      const int digits = d.digits[lane];
+      ASSERT_TRUE(digits == 0 || digits == 2 || digits == 3);
+      double value = 0;
+      int32_t sum[3] = {0, 0, 0};
+      for (int i = 2; i >= 0; --i) {
+        const int digit = d.digit[i][t / 8 * 2 + t % 2][4 * lane + t % 8 / 2];
+        value = 256 * value + digit;
+        if (digits < 3 && i == 2) {
+          ASSERT_EQ(digit, 0);
+        }
+        for (int u = 0; u < 32; ++u) sum[i] += d.digit[i][u / 8 * 2 + u % 2][4 * lane + u % 8 / 2];
+        ASSERT_EQ(d.offset[i][lane], -12 * sum[i]);
       }
+      with += digits != 0 && k < in;
+      ASSERT_EQ(value * 2.0 * d.half_unit[lane], digits == 0 || k >= in ? 0.0 : rows[r][k])
+          << "row " << r << " column " << k;
     }
-    for (const uint8_t code : {0x7F, 0xFF}) {
-      Weight w(WeightFormat::kFp8, out, in, random);
-      w.data()[static_cast<int64_t>(random() % (out * in))] = code;
-      ExpectAllSame(w, x, 0, out);
+    if (r == 0) {
+      EXPECT_GT(with, in * 9 / 10);
     }
-    for (const uint16_t code : {0x0001, 0x8040, 0x7F80, 0xFF80, 0x7FC0, 0x0080}) {
-      Weight w(WeightFormat::kBf16, out, in, random);
-      std::memcpy(w.data() + 2 * (random() % (out * in)), &code, 2);
-      ExpectAllSame(w, x, 0, out);
+    if (r == 1) {
+      EXPECT_EQ(with, 0);
+    }
+    if (r == 2) {
+      EXPECT_GT(with, 0);
+    }
+    if (r == 4) {
+      EXPECT_EQ(with, in);
     }
   }
 }

@@ -2,7 +2,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_panel.cc"
 #include <algorithm>
-#include <cstring>
 
 #include "hwy/foreach_target.h"
 #include "numerics/bf16.h"
@@ -25,9 +24,7 @@ inline constexpr int64_t kRowBlock = 64;  // rows whose chunk of x stays in L2 b
 using NativeVec = hn::Vec<v::NativeF32>;
 
 // Sums of one chunk for kRows x kTileOuts outputs.
-//   x[r]: the row's columns of this chunk; `steps` full vectors of 16, an even number, then `tail` columns (0..31;
-//   never
-//         for FP4). A pair of steps adds its second one first (README.md).
+//   x[r]: the row's columns of this chunk; steps full vectors of 16, then `tail` columns (0..15; never for FP4)
 //   panel: [step][kTileOuts][16]; scales: [block][kTileOuts][16], FP4 only
 template <int kRows, bool kGrouped>
 HWY_NOINLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY_RESTRICT panel,
@@ -48,14 +45,12 @@ HWY_NOINLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY
     const float* HWY_RESTRICT w = panel + offset;
     const int64_t stride = kGrouped ? kFp4Steps : steps;
     for (int64_t base = 0; base < steps; base += stride) {
-      for (int64_t s = base; s < base + stride; s += 2, w += 2 * 16 * kTileOuts) {
-        for (int64_t second = 1; second >= 0; --second) {
-          NativeVec xv[kRows];
-          for (int r = 0; r < kRows; ++r) xv[r] = hn::LoadU(d, x[r] + 16 * (s + second) + offset);
-          for (int j = 0; j < kTileOuts; ++j) {
-            const auto wv = hn::Load(d, w + 16 * (second * kTileOuts + j));
-            for (int r = 0; r < kRows; ++r) acc[r][j] = hn::MulAdd(xv[r], wv, acc[r][j]);
-          }
+      for (int64_t s = base; s < base + stride; ++s, w += 16 * kTileOuts) {
+        NativeVec xv[kRows];
+        for (int r = 0; r < kRows; ++r) xv[r] = hn::LoadU(d, x[r] + 16 * s + offset);
+        for (int j = 0; j < kTileOuts; ++j) {
+          const auto wv = hn::Load(d, w + 16 * j);
+          for (int r = 0; r < kRows; ++r) acc[r][j] = hn::MulAdd(xv[r], wv, acc[r][j]);
         }
       }
       if constexpr (kGrouped) {
@@ -71,14 +66,8 @@ HWY_NOINLINE void TileChunk(const float* const* HWY_RESTRICT x, const float* HWY
     }
     if (tail > 0) {
       for (int r = 0; r < kRows; ++r) {
-        alignas(64) float columns[32] = {};
-        std::memcpy(columns, x[r] + 16 * steps, static_cast<size_t>(tail) * sizeof(float));
-        for (int64_t second = 1; second >= 0; --second) {
-          const auto xv = hn::Load(d, columns + 16 * second + offset);
-          for (int j = 0; j < kTileOuts; ++j) {
-            acc[r][j] = hn::MulAdd(xv, hn::Load(d, w + 16 * (second * kTileOuts + j)), acc[r][j]);
-          }
-        }
+        const auto xv = v::LoadN16(x[r] + 16 * steps, tail).part[part];
+        for (int j = 0; j < kTileOuts; ++j) acc[r][j] = hn::MulAdd(xv, hn::Load(d, w + 16 * j), acc[r][j]);
       }
     }
     if constexpr (!kGrouped) {
@@ -104,7 +93,7 @@ void TileRows(const LinearSpan& p, int64_t row, int64_t n, int outs, int64_t k0,
   if (p.weight.format == WeightFormat::kFp4) {
     TileChunk<kRows, true>(x, panel, scales, PackedCols(count) / 16, 0, sums);
   } else {
-    TileChunk<kRows, false>(x, panel, scales, count / 32 * 2, count % 32, sums);
+    TileChunk<kRows, false>(x, panel, scales, count / 16, count % 16, sums);
   }
   const bool last = k0 + count == p.weight.in;
   for (int r = 0; r < kRows; ++r) {

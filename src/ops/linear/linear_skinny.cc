@@ -1,5 +1,5 @@
-// The skinny float kernel: few rows, weights streamed once from memory and expanded in registers to float. Gives the
-// bits of linear_panel.cc and linear_dot.cc.
+// The skinny kernel: few rows, weights streamed once from memory and expanded in registers. Gives the bits of
+// linear_panel.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_skinny.cc"
 #include <algorithm>
@@ -30,27 +30,26 @@ HWY_INLINE void Clear(Lanes<kOuts, kRows>& lanes) {
   }
 }
 
-// Column 8 j + i of every lane's group, which is step `step` of x.
-template <int j, int i, int step, int kOuts, int kRows>
-HWY_INLINE void Fp4Column(const Fp4Block* blocks, const float* const* x, int64_t k, Lanes<kOuts, kRows>& part) {
+template <int j, int i, int kOuts, int kRows>
+HWY_INLINE void Fp4Step(const Fp4Block* blocks, const float* const* x, int64_t k, Lanes<kOuts, kRows>& part) {
   v::F32x16 w[kOuts];
   for (int o = 0; o < kOuts; ++o) w[o] = Fp4Values<j, i>(blocks[o]);
   for (int r = 0; r < kRows; ++r) {
-    const v::F32x16 xv = v::LoadU16(x[r] + k + 16 * (8 * j + step));
+    const v::F32x16 xv = v::LoadU16(x[r] + k + 16 * (8 * j + i));
     for (int o = 0; o < kOuts; ++o) part.sum[o][r] = v::MulAdd(xv, w[o], part.sum[o][r]);
   }
 }
 
 template <int j, int kOuts, int kRows>
 HWY_INLINE void Fp4Dword(const Fp4Block* blocks, const float* const* x, int64_t k, Lanes<kOuts, kRows>& part) {
-  Fp4Column<j, 4, 1>(blocks, x, k, part);
-  Fp4Column<j, 0, 0>(blocks, x, k, part);
-  Fp4Column<j, 5, 3>(blocks, x, k, part);
-  Fp4Column<j, 1, 2>(blocks, x, k, part);
-  Fp4Column<j, 6, 5>(blocks, x, k, part);
-  Fp4Column<j, 2, 4>(blocks, x, k, part);
-  Fp4Column<j, 7, 7>(blocks, x, k, part);
-  Fp4Column<j, 3, 6>(blocks, x, k, part);
+  Fp4Step<j, 0>(blocks, x, k, part);
+  Fp4Step<j, 1>(blocks, x, k, part);
+  Fp4Step<j, 2>(blocks, x, k, part);
+  Fp4Step<j, 3>(blocks, x, k, part);
+  Fp4Step<j, 4>(blocks, x, k, part);
+  Fp4Step<j, 5>(blocks, x, k, part);
+  Fp4Step<j, 6>(blocks, x, k, part);
+  Fp4Step<j, 7>(blocks, x, k, part);
 }
 
 // Columns [k0, k0 + 512 * blocks) of outputs whose bytes and scales start at w[o], s[o].
@@ -134,8 +133,8 @@ HWY_INLINE void Fp8Step(const uint8_t* const* data, int64_t k, const float* cons
   }
   for (int r = 0; r < kRows; ++r) {
     const v::F32x16 x0 = v::LoadU16(x[r] + k), x1 = v::LoadU16(x[r] + k + 16);
-    for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(x1, w[o].second, lanes.sum[o][r]);
     for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(x0, w[o].first, lanes.sum[o][r]);
+    for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(x1, w[o].second, lanes.sum[o][r]);
   }
 }
 
@@ -170,7 +169,7 @@ HWY_INLINE bool Fp8Dot(const WeightView& w, int64_t n, const float* const* x, fl
   return largest.IsNan();
 }
 
-// bf16 and float32 weights; K is a multiple of 32.
+// bf16 and float32 weights; K is a multiple of 16.
 template <bool kBf16, int kOuts, int kRows>
 HWY_INLINE void PlainDot(const WeightView& w, int64_t n, const float* const* x, float (*total)[kRows]) {
   constexpr int64_t kBytes = kBf16 ? 2 : 4;
@@ -181,18 +180,16 @@ HWY_INLINE void PlainDot(const WeightView& w, int64_t n, const float* const* x, 
     const int64_t end = std::min(k0 + kChunk, w.in);
     Lanes<kOuts, kRows> lanes;
     Clear(lanes);
-    for (int64_t pair = k0; pair < end; pair += 32) {
-      for (int64_t k = pair + 16; k >= pair; k -= 16) {
-        v::F32x16 wv[kOuts];
-        for (int o = 0; o < kOuts; ++o) {
-          const uint8_t* p = data[o] + kBytes * k;
-          hwy::Prefetch(p + ahead);
-          wv[o] = kBf16 ? v::LoadBf16x16(p) : v::LoadStored16(p);
-        }
-        for (int r = 0; r < kRows; ++r) {
-          const v::F32x16 xv = v::LoadU16(x[r] + k);
-          for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(xv, wv[o], lanes.sum[o][r]);
-        }
+    for (int64_t k = k0; k < end; k += 16) {
+      v::F32x16 wv[kOuts];
+      for (int o = 0; o < kOuts; ++o) {
+        const uint8_t* p = data[o] + kBytes * k;
+        hwy::Prefetch(p + ahead);
+        wv[o] = kBf16 ? v::LoadBf16x16(p) : v::LoadStored16(p);
+      }
+      for (int r = 0; r < kRows; ++r) {
+        const v::F32x16 xv = v::LoadU16(x[r] + k);
+        for (int o = 0; o < kOuts; ++o) lanes.sum[o][r] = v::MulAdd(xv, wv[o], lanes.sum[o][r]);
       }
     }
     for (int o = 0; o < kOuts; ++o) {
@@ -260,7 +257,7 @@ void FormatSpan(const LinearSpan& span, float* scaled) {
   for (int64_t n = span.begin; n < span.end;) {
     const int64_t tile_end = std::min(span.end, (n / 32 + 1) * 32);
     const bool covered = kFormat == WeightFormat::kFp8 ? ScaleTile(span, n, scaled, span.weight.in)
-                                                       : kFormat == WeightFormat::kFp4 || span.weight.in % 32 == 0;
+                                                       : kFormat == WeightFormat::kFp4 || span.weight.in % 16 == 0;
     while (n < tile_end) {
       const int64_t outs = !covered ? tile_end - n : n + kOuts <= tile_end ? kOuts : 1;
       if (!covered || !(outs == kOuts ? Outputs<kFormat, kOuts>(stream, n) : Outputs<kFormat, 1>(stream, n))) {
@@ -309,21 +306,17 @@ namespace senko::ops {
 HWY_EXPORT(SkinnySpan);
 HWY_EXPORT(TargetIsAvx512);
 
-void SpanByFloat(const LinearSpan& span) {
+bool HasDigitKernel() {
+  static const bool has = CpuHasDigitKernel();
+  return has && HWY_DYNAMIC_DISPATCH(TargetIsAvx512)();
+}
+
+void SpanByStream(const LinearSpan& span) {
   // Grows to the widest x seen and stays.
   thread_local Buffer<float> scaled;
   const size_t floats = static_cast<size_t>(kSkinnyRows * span.weight.in);
   if (span.weight.format == WeightFormat::kFp8 && scaled.size() < floats) scaled = Buffer<float>(floats);
   HWY_DYNAMIC_DISPATCH(SkinnySpan)(span, scaled.data());
-}
-
-void SpanByStream(const LinearSpan& span) {
-  static const bool has_dot = HasDot();
-  if (has_dot && HWY_DYNAMIC_DISPATCH(TargetIsAvx512)()) {
-    SpanByDot(span, SpanByFloat);
-  } else {
-    SpanByFloat(span);
-  }
 }
 
 }  // namespace senko::ops

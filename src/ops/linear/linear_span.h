@@ -7,19 +7,17 @@
 
 namespace senko::ops {
 
-// FP4 weights are multiplied with x in lane order (README.md, "FP4"): a row of PackedCols floats made by PackRow, step
-// s and lane l at 16 s + l. Step 2 i of a dword's eight columns is column i, step 2 i + 1 column 4 + i. Every other
-// format takes x as it is.
+// FP4 weights are multiplied with x in lane order (README.md, "FP4"), PackedCols floats padded with zeros, and as
+// digits (linear_fp4_digits.h), which follow them: PackedFloats in all. Every other format takes x as it is.
 constexpr bool NeedsPacking(WeightFormat format) { return format == WeightFormat::kFp4; }
 constexpr int64_t kFp4BlockCols = 512;
 constexpr int64_t PackedCols(int64_t in) { return (in + kFp4BlockCols - 1) / kFp4BlockCols * kFp4BlockCols; }
+int64_t PackedFloats(int64_t in);
 void PackRow(const float* x, int64_t in, float* packed);
-constexpr int64_t Fp4Step(int64_t t) { return t / 8 * 8 + t % 4 * 2 + t / 4 % 2; }  // of column t of a group of 32
-// Where PackRow puts column k.
-constexpr int64_t PackedIndex(int64_t k) {
-  const int64_t group = k / 32 % 16;
-  return k / kFp4BlockCols * kFp4BlockCols + Fp4Step(k % 32) * 16 + (group % 4 * 4 + group / 4);
-}
+// PackRow piece by piece, in any order and by any threads: columns [k, k + 32), k a multiple of 32, and what follows
+// the last column.
+void PackGroup(const float* x, int64_t k, int64_t in, float* packed);
+void PackEnd(int64_t in, float* packed);
 
 // Outputs [begin, end) of `weight` for `rows` rows from x[r] (packed where needed): output n goes to y[r][n - y_first].
 struct LinearSpan {
@@ -34,14 +32,13 @@ struct LinearSpan {
 };
 void RunSpan(const LinearSpan& span);
 
-// The kernels behind RunSpan, which give the same bits: weights expanded into a panel (many rows) or streamed (up to
-// kSkinnyRows rows), and then either expanded to float or multiplied as bf16.
+// The kernels behind RunSpan, which give the same bits: weights expanded into a panel (many rows); streamed and
+// expanded to float (up to kSkinnyRows rows); streamed and multiplied as integers (FP4, only where HasDigitKernel).
 void SpanByPanel(const LinearSpan& span);
-void SpanByStream(const LinearSpan& span);  // the better of the two below
-void SpanByFloat(const LinearSpan& span);
-// Calls rest() for the rows and outputs that it does not cover. Only where HasDot().
-void SpanByDot(const LinearSpan& span, void (*rest)(const LinearSpan&));
-bool HasDot();
+void SpanByStream(const LinearSpan& span);
+void SpanByDigits(const LinearSpan& span);
+bool HasDigitKernel();     // on the SIMD target in use
+bool CpuHasDigitKernel();  // on this machine
 
 // Up to this many rows the weights are streamed; beyond it a panel is expanded.
 inline constexpr int64_t kSkinnyRows = 8;
