@@ -8,7 +8,8 @@ caller_dir=$OLDPWD
 build_packages=(build-essential cmake ninja-build ccache pkg-config
                 nlohmann-json3-dev libfmt-dev libcli11-dev libpcre2-dev libutf8proc-dev
                 libhwy-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev
-                librapidcheck-dev)
+                librapidcheck-dev
+                'libboost1.83-dev|libboost1.81-dev' prometheus-cpp-dev libspdlog-dev)
 test_packages=(clang python3 python3-venv)
 lint_packages=(clang clang-format clang-tidy)
 
@@ -32,15 +33,29 @@ EOF
 say() { printf '\n== %s\n' "$*" >&2; }
 fail() { printf 'senko.sh: %s\n' "$*" >&2; exit 2; }
 
+is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# one_of "NEWER|OLDER": the one that is installed, else the first that apt knows. Any other name is itself.
+one_of() {
+  local package
+  for package in ${1//|/ }; do
+    if [[ $package == "$1" ]] || is_installed "$package"; then echo "$package"; return; fi
+  done
+  for package in ${1//|/ }; do
+    if apt-cache show "$package" >/dev/null 2>&1; then echo "$package"; return; fi
+  done
+  echo "${1##*|}"
+}
+
 # install PACKAGE...: installs with apt what dpkg does not know as installed; touches nothing when all is there.
 install() {
-  local package missing=()
+  local package missing=() named=()
   if ! command -v dpkg-query >/dev/null; then
     say "not a Debian-like machine: make sure that it has the counterparts of: $*"
     return
   fi
   for package in "$@"; do
-    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+    is_installed "$(one_of "$package")" || missing+=("$package")
   done
   ((${#missing[@]})) || return 0
   local as_root=()
@@ -50,7 +65,8 @@ install() {
   fi
   say "installing packages: ${missing[*]}"
   "${as_root[@]}" apt-get update -q
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+  for package in "${missing[@]}"; do named+=("$(one_of "$package")"); done # apt knows all names only now
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${named[@]}"
 }
 
 # clang's sanitizer and fuzzer runtimes are a package named after its version.

@@ -49,13 +49,13 @@ class Exchange {
 
   // The client closed the connection, or reads so slowly that its unsent bytes passed the limit.
   virtual bool gone() const = 0;
-  // `callback` runs once, on an I/O thread, as soon as the client has gone (at once if it has already). Never after the
-  // end of the answer. Replaces an earlier callback.
+  // `callback` runs once, on an I/O thread, as soon as the client has gone; at once and on the caller's if it has
+  // already. Never after the end of the answer. Replaces an earlier callback.
   virtual void OnGone(std::function<void()> callback) = 0;
 };
 
-// Answers one request, now or later and from any thread. Errors: senko::Error becomes an error body
-// (api/errors.h).
+// Answers one request, now or later and from any thread. Called on an I/O thread, which must not wait for long work.
+// Errors: senko::Error becomes an error body (api/errors.h).
 using Handler = std::function<void(HttpRequest request, std::shared_ptr<Exchange> exchange)>;
 
 struct Route {

@@ -1,0 +1,54 @@
+#include "server/access_log.h"
+
+#include <spdlog/async.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace senko::server {
+
+std::string AccessLine(const AccessRecord& r) {
+  constexpr size_t kMaxText = 256;
+  const auto cut = [](const std::string& text) { return std::string_view(text).substr(0, kMaxText); };
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  Json line = {{"time", now},        {"id", cut(r.id)},  {"method", cut(r.method)}, {"path", cut(r.path)},
+               {"status", r.status}, {"bytes", r.bytes}, {"seconds", r.seconds},    {"gone", r.gone}};
+  if (!r.key_hash.empty()) line["key"] = r.key_hash;
+  return DumpJson(line);
+}
+
+AccessLog MakeAccessLog(const std::string& path) {
+  constexpr size_t kWaitingLines = 8192;
+  // Owned together: the logger refers to its pool weakly.
+  struct Log {
+    std::shared_ptr<spdlog::details::thread_pool> pool;
+    std::shared_ptr<spdlog::async_logger> logger;
+  };
+  try {
+    spdlog::sink_ptr sink;
+    if (path == "-") {
+      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    } else {
+      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    }
+    auto log = std::make_shared<Log>();
+    log->pool = std::make_shared<spdlog::details::thread_pool>(kWaitingLines, 1);
+    log->logger = std::make_shared<spdlog::async_logger>("access", std::move(sink), log->pool,
+                                                         spdlog::async_overflow_policy::overrun_oldest);
+    log->logger->set_pattern("%v");
+    log->logger->flush_on(spdlog::level::info);
+    return [log](const AccessRecord& record) { log->logger->log(spdlog::level::info, "{}", AccessLine(record)); };
+  } catch (const spdlog::spdlog_ex& error) {
+    throw Error(ErrorCode::kIo, "--access-log: cannot write '" + path + "': " + error.what());
+  }
+}
+
+}  // namespace senko::server

@@ -1,0 +1,175 @@
+#include "server/answer.h"
+
+#include <utility>
+
+#include "server/error_body.h"
+
+namespace senko::server {
+
+Answer::Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, std::shared_ptr<void> ticket)
+    : path_(std::move(path)), max_unsent_bytes_(max_unsent_bytes), bell_(std::move(bell)), ticket_(std::move(ticket)) {}
+
+// Rings, outside the lock, unless the connection already knows. The ticket goes first: whoever reads the end of this
+// answer finds its place free.
+void Answer::Queued(std::unique_lock<std::mutex> lock) {
+  std::shared_ptr<void> ticket;
+  if (state_ == State::kEnded || overflowed_) ticket = std::move(ticket_);
+  std::shared_ptr<Bell> bell;
+  if (!rung_) bell = bell_;
+  rung_ = true;
+  lock.unlock();
+  ticket.reset();
+  if (bell) bell->Ring();
+}
+
+void Answer::Reply(int status, std::string_view content_type, std::string body, Headers headers) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::kPending || gone_) return;
+  state_ = State::kEnded;
+  queue_.begins = queue_.ends = true;
+  queue_.status = status;
+  queue_.content_type = content_type;
+  queue_.headers = std::move(headers);
+  queue_.data = std::move(body);
+  Queued(std::move(lock));
+}
+
+void Answer::BeginEvents() {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::kPending || gone_) return;
+  state_ = State::kEvents;
+  queue_.begins = queue_.events = true;
+  queue_.status = 200;
+  queue_.content_type = "text/event-stream; charset=utf-8";
+  // The second one keeps nginx from holding events back.
+  queue_.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  Queued(std::move(lock));
+}
+
+void Answer::Event(std::string_view data, std::string_view name) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::kEvents || gone_ || overflowed_) return;
+  if (!name.empty()) queue_.data.append("event: ").append(name).append("\n");
+  queue_.data.append("data: ").append(data).append("\n\n");
+  if (queue_.data.size() + taken_bytes_ > max_unsent_bytes_) {
+    overflowed_ = true;
+    rung_ = false;
+    queue_.data = {};
+  }
+  Queued(std::move(lock));
+}
+
+void Answer::EndEvents() {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::kEvents || gone_ || overflowed_) return;
+  state_ = State::kEnded;
+  queue_.ends = true;
+  Queued(std::move(lock));
+}
+
+void Answer::Abandon() {
+  std::unique_lock lock(mutex_);
+  if (state_ == State::kEnded || gone_ || overflowed_) return;
+  if (state_ == State::kPending) {
+    lock.unlock();
+    Reply(500, "application/json", HttpErrorBody(path_, 500, "internal error", "internal_error"), {});
+    return;
+  }
+  state_ = State::kEnded;
+  queue_.ends = queue_.broken = true;
+  Queued(std::move(lock));
+}
+
+bool Answer::gone() const {
+  const std::lock_guard lock(mutex_);
+  return gone_ || overflowed_;
+}
+
+bool Answer::overflowed() const {
+  const std::lock_guard lock(mutex_);
+  return overflowed_;
+}
+
+void Answer::OnGone(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kEnded) return;
+    if (!gone_) {
+      on_gone_ = std::move(callback);
+      return;
+    }
+  }
+  callback();
+}
+
+Answer::Taken Answer::Take(Batch* batch) {
+  const std::lock_guard lock(mutex_);
+  rung_ = false;
+  taken_bytes_ = 0;
+  if (overflowed_) return Taken::kOverflow;
+  if (!(queue_.begins || queue_.ends || !queue_.data.empty())) return Taken::kNothing;
+  // The old batch's memory is used again for what is queued next.
+  std::swap(*batch, queue_);
+  const bool events = batch->events;
+  queue_.begins = queue_.ends = queue_.broken = false;
+  queue_.events = events;
+  queue_.data.clear();
+  queue_.headers.clear();
+  taken_bytes_ = batch->data.size();
+  return Taken::kBatch;
+}
+
+void Answer::MarkGone() {
+  std::function<void()> callback;
+  std::shared_ptr<void> ticket;
+  {
+    const std::lock_guard lock(mutex_);
+    bell_.reset();
+    if (gone_ || state_ == State::kEnded) return;
+    gone_ = true;
+    callback = std::move(on_gone_);
+    on_gone_ = nullptr;
+    ticket = std::move(ticket_);
+    queue_.data = {};
+  }
+  ticket.reset();
+  if (callback) callback();
+}
+
+void Answer::Detach() {
+  std::shared_ptr<Bell> bell;  // destroyed without the lock
+  std::function<void()> callback;
+  const std::lock_guard lock(mutex_);
+  bell = std::move(bell_);
+  callback = std::move(on_gone_);
+}
+
+namespace {
+
+class AnswerExchange final : public api::Exchange {
+ public:
+  explicit AnswerExchange(std::shared_ptr<Answer> answer) : answer_(std::move(answer)) {}
+  ~AnswerExchange() override { answer_->Abandon(); }
+  AnswerExchange(const AnswerExchange&) = delete;
+  AnswerExchange& operator=(const AnswerExchange&) = delete;
+
+  void Reply(int status, std::string_view content_type, std::string body, Headers headers) override {
+    answer_->Reply(status, content_type, std::move(body), std::move(headers));
+  }
+  void BeginEvents() override { answer_->BeginEvents(); }
+  void Event(std::string data, std::string_view name) override { answer_->Event(data, name); }
+  void EndEvents() override { answer_->EndEvents(); }
+  bool gone() const override { return answer_->gone(); }
+  void OnGone(std::function<void()> callback) override { answer_->OnGone(std::move(callback)); }
+
+ private:
+  const std::shared_ptr<Answer> answer_;
+};
+
+}  // namespace
+
+std::shared_ptr<api::Exchange> MakeExchange(std::shared_ptr<Answer> answer) {
+  return std::make_shared<AnswerExchange>(std::move(answer));
+}
+
+}  // namespace senko::server

@@ -1,0 +1,84 @@
+// Where a handler's threads meet the connection that sends what they say. Knows no socket.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "api/exchange.h"
+#include "server/response.h"
+
+namespace senko::server {
+
+// Rung from any thread when an answer has something to send; the connection's thread then calls Session::OnRing soon.
+class Bell {
+ public:
+  virtual ~Bell() = default;
+  virtual void Ring() = 0;
+};
+
+// Thread-safe. Rings once for everything that is queued until the next Take: a burst of events costs one wake-up and
+// leaves in one write.
+class Answer {
+ public:
+  // `path` is the request's; errors made here are in its API's style. `ticket` is let go of as soon as the answer has
+  // ended or the client has gone.
+  Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, std::shared_ptr<void> ticket);
+
+  // ---- the handler's side: api::Exchange, which says what each does -------------------------------------------------
+  void Reply(int status, std::string_view content_type, std::string body, Headers headers);
+  void BeginEvents();
+  void Event(std::string_view data, std::string_view name);
+  void EndEvents();
+  bool gone() const;
+  void OnGone(std::function<void()> callback);
+  // Nobody is left who could answer: a 500, or a stream that is cut off.
+  void Abandon();
+
+  // ---- the connection's side ----------------------------------------------------------------------------------------
+  struct Batch {
+    bool begins = false;  // with the first batch: status, content_type and headers are set
+    bool events = false;  // the body's length is not known
+    int status = 0;
+    std::string content_type;
+    Headers headers;
+    std::string data;
+    bool ends = false;
+    bool broken = false;  // abandoned within a stream
+  };
+  enum class Taken { kNothing, kBatch, kOverflow };
+  // Moves what is queued into `batch`, when the batch before it has been sent. kOverflow: the client reads too slowly,
+  // more than max_unsent_bytes waited.
+  Taken Take(Batch* batch);
+  // The client has gone: runs the callback of OnGone on this thread. Not after the answer's end.
+  void MarkGone();
+  bool overflowed() const;
+  // Nothing is said to the bell any more.
+  void Detach();
+
+ private:
+  enum class State { kPending, kEvents, kEnded };
+  void Queued(std::unique_lock<std::mutex> lock);
+
+  const std::string path_;
+  const size_t max_unsent_bytes_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Bell> bell_;
+  std::shared_ptr<void> ticket_;
+  State state_ = State::kPending;
+  Batch queue_;
+  size_t taken_bytes_ = 0;  // of the batch that is being sent
+  bool rung_ = false;
+  bool gone_ = false;
+  bool overflowed_ = false;
+  std::function<void()> on_gone_;
+};
+
+// What a handler holds. The last one to let go abandons the answer.
+std::shared_ptr<api::Exchange> MakeExchange(std::shared_ptr<Answer> answer);
+
+}  // namespace senko::server

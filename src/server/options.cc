@@ -1,0 +1,51 @@
+#include "server/options.h"
+
+#include <string_view>
+
+#include "base/error.h"
+
+namespace senko::server {
+namespace {
+
+void Within(std::string_view flag, int64_t value, int64_t low, int64_t high) {
+  if (low <= value && value <= high) return;
+  throw Error(ErrorCode::kInvalidArgument, std::string(flag) + " is " + std::to_string(value) + "; it must be from " +
+                                               std::to_string(low) + " to " + std::to_string(high));
+}
+
+void Within(std::string_view flag, std::chrono::milliseconds value) {
+  constexpr int64_t kDay = 24 * 3600 * 1000;
+  Within(std::string(flag) + " in milliseconds", value.count(), 1, kDay);
+}
+
+}  // namespace
+
+void CheckHttpOptions(const HttpOptions& o) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  Within("--port", o.port, 0, 65535);
+  Within("--http-threads", o.io_threads, 1, 64);
+  Within("--requests-per-minute", o.requests_per_minute, 0, 1'000'000'000);
+  Within("--max-connections", o.max_connections, 1, 1'000'000);
+  Within("--limit-concurrency", o.max_requests_in_flight, 1, 1'000'000);
+  Within("--h11-max-incomplete-event-size", o.max_header_bytes, 256, int64_t{16} << 20);
+  Within("--h11-max-header-count", o.max_header_count, 1, 100'000);
+  Within("--max-body-bytes", o.max_body_bytes, 0, kMany);
+  Within("--max-buffered-body-bytes", o.max_buffered_body_bytes, o.max_body_bytes, kMany);
+  Within("--max-unsent-bytes", o.max_unsent_bytes, 1024, kMany);
+  Within("--timeout-header", o.timeout_header);
+  Within("--timeout-body", o.timeout_body);
+  Within("--timeout-keep-alive", o.timeout_keep_alive);
+  Within("--timeout-send", o.timeout_send);
+  Within("--sse-keepalive", o.sse_keepalive);
+  for (const std::string& key : o.api_keys) {
+    for (const char c : key) {
+      if (c <= ' ' || c > '~') {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "--api-key has a key with a space or another character that a header cannot carry");
+      }
+    }
+    if (key.empty()) throw Error(ErrorCode::kInvalidArgument, "--api-key has an empty key");
+  }
+}
+
+}  // namespace senko::server

@@ -1,0 +1,298 @@
+// A connection's timeouts and states, to the millisecond and without a socket.
+#include "server/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/session_rig.h"
+
+namespace senko::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string kGet = "GET /echo HTTP/1.1\r\nHost: t\r\n\r\n";
+const std::string kHold = "GET /hold HTTP/1.1\r\nHost: t\r\n\r\n";
+
+TEST(Session, SilenceFromTheStartEndsAtTheHeaderTimeout) {
+  SessionRig rig;
+  EXPECT_EQ(rig.session->Deadline(), rig.now + seconds(10));
+  rig.Wait(milliseconds(9'999));
+  EXPECT_FALSE(rig.session->done());
+  rig.Wait(milliseconds(1));
+  EXPECT_TRUE(rig.session->done());
+  EXPECT_EQ(rig.Output(), "");
+  EXPECT_TRUE(rig.records.empty());
+}
+
+TEST(Session, HeaderTimeRunsFromItsFirstByte) {
+  SessionRig rig;
+  rig.Wait(seconds(9));
+  for (int i = 0; i < 9; ++i) {
+    rig.Input("G");
+    rig.Wait(seconds(1));
+  }
+  rig.Wait(milliseconds(999));
+  EXPECT_EQ(rig.Output(), "");
+  rig.Wait(milliseconds(1));
+  EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 408 "));
+  EXPECT_TRUE(rig.session->lingering());
+  ASSERT_EQ(rig.records.size(), 1u);
+  EXPECT_EQ(rig.records[0].status, 408);
+  rig.Wait(seconds(2));
+  EXPECT_TRUE(rig.session->done());
+}
+
+TEST(Session, EmptyLinesAreNoRequest) {
+  SessionRig rig;
+  for (int i = 0; i < 9; ++i) {
+    rig.Input("\r\n\n\r");
+    rig.Wait(seconds(1));
+  }
+  rig.Wait(seconds(1));
+  EXPECT_TRUE(rig.session->done());
+  EXPECT_EQ(rig.Output(), "");
+}
+
+TEST(Session, BodyTimeRunsFromTheHead) {
+  SessionRig rig;
+  rig.Input("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n");
+  for (int i = 0; i < 59; ++i) {
+    rig.Wait(seconds(1));
+    rig.Input("x");
+  }
+  EXPECT_EQ(rig.Output(), "");
+  rig.Wait(seconds(1));
+  EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 408 "));
+  EXPECT_EQ(rig.gate->stats().buffered_body_bytes, 0);
+}
+
+TEST(Session, KeepAliveTimeRunsFromTheLastAnswer) {
+  SessionRig rig;
+  for (int i = 0; i < 3; ++i) {
+    rig.Input(kGet);
+    EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 200 "));
+    rig.Wait(milliseconds(74'999));
+    EXPECT_FALSE(rig.session->done());
+  }
+  rig.Wait(milliseconds(1));
+  EXPECT_TRUE(rig.session->done());
+}
+
+TEST(Session, NoTimeIsSetForAnAnswerThatTakesLong) {
+  SessionRig rig;
+  rig.Input(kHold);
+  EXPECT_EQ(rig.session->Deadline(), Session::TimePoint::max());
+  rig.Wait(std::chrono::hours(10));
+  rig.held[0]->Reply(200, "", "late");
+  EXPECT_THAT(rig.Output(), HasSubstr("late"));
+}
+
+TEST(Session, CommentsComeAfterSilenceOnly) {
+  SessionRig rig;
+  rig.Input(kHold);
+  rig.held[0]->BeginEvents();
+  EXPECT_THAT(rig.Output(), HasSubstr("text/event-stream"));
+  for (int i = 0; i < 5; ++i) {
+    rig.Wait(milliseconds(9'999));
+    rig.held[0]->Event("x");
+    EXPECT_EQ(rig.Output(), "9\r\ndata: x\n\n\r\n");
+  }
+  rig.Wait(milliseconds(9'999));
+  EXPECT_EQ(rig.Output(), "");
+  rig.Wait(milliseconds(1));
+  EXPECT_EQ(rig.Output(), "d\r\n: keepalive\n\n\r\n");
+  rig.Wait(milliseconds(9'999));
+  EXPECT_EQ(rig.Output(), "");
+  rig.Wait(milliseconds(1));
+  EXPECT_EQ(rig.Output(), "d\r\n: keepalive\n\n\r\n");
+  rig.held[0]->EndEvents();
+  EXPECT_EQ(rig.Output(), "0\r\n\r\n");
+}
+
+TEST(Session, AReaderMustTakeSomethingInTime) {
+  SessionRig rig;
+  bool gone = false;
+  rig.Input(kHold);
+  rig.held[0]->OnGone([&] { gone = true; });
+  rig.held[0]->BeginEvents();
+  rig.Output();
+  rig.held[0]->Event(std::string(1 << 20, 'x'));
+  rig.Output(1);
+  for (int i = 0; i < 4; ++i) {  // enough each time
+    rig.Wait(milliseconds(29'999));
+    EXPECT_EQ(rig.Output(70'000).size(), 70'000u);
+  }
+  for (int i = 0; i < 29; ++i) {  // a byte a second is not
+    rig.Wait(seconds(1));
+    rig.Output(1);
+  }
+  EXPECT_FALSE(gone);
+  rig.Wait(seconds(1));
+  EXPECT_TRUE(gone);
+  EXPECT_TRUE(rig.session->done());
+  EXPECT_TRUE(rig.session->reset());
+}
+
+TEST(Session, OutputIsTheSameHoweverItIsTaken) {
+  for (const size_t step : {size_t{1}, size_t{2}, size_t{7}, size_t{1000}}) {
+    SessionRig rig;
+    rig.Input(kHold + kGet);
+    rig.held[0]->BeginEvents();
+    std::string out;
+    for (int i = 0; i < 30; ++i) {
+      rig.held[0]->Event(std::string(i, 'a'), i % 3 == 0 ? "name" : "");
+      out += rig.Output(step);
+    }
+    rig.held[0]->EndEvents();
+    while (rig.session->HasOutput() || rig.bell->rung) out += rig.Output(step);
+    std::string body;
+    size_t at = out.find("\r\n\r\n") + 4;
+    for (;;) {
+      const size_t size = std::stoull(out.substr(at), nullptr, 16);
+      at = out.find("\r\n", at) + 2;
+      body += out.substr(at, size);
+      ASSERT_EQ(out.substr(at + size, 2), "\r\n");
+      at += size + 2;
+      if (size == 0) break;
+    }
+    std::string expected;
+    for (int i = 0; i < 30; ++i) {
+      expected += (i % 3 == 0 ? "event: name\ndata: " : "data: ") + std::string(i, 'a') + "\n\n";
+    }
+    EXPECT_EQ(body, expected) << step;
+    EXPECT_THAT(out.substr(at), StartsWith("HTTP/1.1 200 OK"));  // the pipelined one
+  }
+}
+
+TEST(Session, WhatIsSentAheadIsBounded) {
+  SessionRig rig;
+  rig.Input(kHold);
+  EXPECT_TRUE(rig.session->WantsInput());
+  rig.Input(std::string(20'000, 'x'));
+  EXPECT_FALSE(rig.session->WantsInput());
+}
+
+TEST(Session, BodiesOfRefusedRequestsAreReadOrCutOff) {
+  SessionRig rig;
+  rig.Input("POST /nowhere HTTP/1.1\r\nHost: t\r\nContent-Length: 65536\r\n\r\nab");
+  EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 404 "));
+  EXPECT_FALSE(rig.session->lingering());
+  rig.Input(std::string(65'534, 'x') + kGet);
+  EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 200 "));
+  rig.Input("POST /nowhere HTTP/1.1\r\nHost: t\r\nContent-Length: 65537\r\n\r\nab");
+  EXPECT_THAT(rig.Output(), HasSubstr("Connection: close"));
+  EXPECT_TRUE(rig.session->lingering());
+  rig.Input(std::string(65'535, 'x') + kGet);
+  EXPECT_EQ(rig.Output(), "");
+
+  SessionRig waiting;
+  waiting.Input("POST /nowhere HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nab");
+  waiting.Output();
+  waiting.Wait(seconds(60));
+  EXPECT_TRUE(waiting.session->done());
+}
+
+TEST(Session, LingeringEndsByTimeOrBytes) {
+  HttpOptions options;
+  options.max_body_bytes = 1000;
+  for (const bool by_time : {false, true}) {
+    SessionRig rig(options);
+    rig.Input("junk\r\n\r\n");
+    EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 400 "));
+    rig.Input(std::string(60'000, 'x'));
+    EXPECT_TRUE(rig.session->lingering());
+    if (by_time) {
+      rig.Wait(seconds(2));
+    } else {
+      rig.Input(std::string(60'000, 'x'));
+    }
+    EXPECT_TRUE(rig.session->done());
+  }
+}
+
+TEST(Session, OneTooManyMayAskForHealth) {
+  SessionRig rig({}, true);
+  rig.Input("GET /health HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 200 "));
+  EXPECT_TRUE(rig.session->lingering());
+  SessionRig other({}, true);
+  other.Input(kGet);
+  const std::string out = other.Output();
+  EXPECT_THAT(out, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(out, HasSubstr("Retry-After: 1\r\n"));
+  SessionRig silent({}, true);
+  silent.Wait(seconds(1));
+  EXPECT_THAT(silent.Output(), StartsWith("HTTP/1.1 503 "));
+}
+
+TEST(Session, ContinueIsSentBeforeAnythingElse) {
+  SessionRig rig;
+  rig.Input("POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(rig.Output(), "HTTP/1.1 100 Continue\r\n\r\n");
+  rig.Input("ab");
+  EXPECT_THAT(rig.Output(), HasSubstr("\r\n\r\nab"));
+  // Not yet sent when the answer is there.
+  rig.Input("POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\ncd");
+  const std::string out = rig.Output();
+  EXPECT_THAT(out, StartsWith("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(out, HasSubstr("\r\n\r\ncd"));
+}
+
+TEST(Session, ABadChunkAfterContinueStillSaysBoth) {
+  SessionRig rig;
+  rig.Input("POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n");
+  rig.Output(5);
+  rig.Input("zz\r\n");
+  EXPECT_THAT(rig.Output(), StartsWith("1.1 100 Continue\r\n\r\nHTTP/1.1 400 "));
+}
+
+TEST(Session, TheEndOfInputDuringAnAnswerIsGone) {
+  SessionRig rig;
+  rig.Input(kHold);
+  bool gone = false;
+  rig.held[0]->OnGone([&] { gone = true; });
+  rig.session->OnEnd(rig.now);
+  EXPECT_TRUE(gone);
+  EXPECT_TRUE(rig.session->done());
+  EXPECT_EQ(rig.records[0].status, 499);
+
+  SessionRig answered;  // said, but not yet sent
+  answered.Input(kHold);
+  answered.held[0]->OnGone([&] { ADD_FAILURE(); });
+  answered.held[0]->Reply(200, "", "there");
+  answered.session->OnEnd(answered.now);
+  EXPECT_THAT(answered.Output(), HasSubstr("there"));
+  EXPECT_TRUE(answered.session->done());
+  EXPECT_FALSE(answered.session->reset());
+}
+
+TEST(Session, HeadGetsNoBodyWhateverTheHandlerDoes) {
+  SessionRig rig;
+  rig.Input("HEAD /hold HTTP/1.1\r\nHost: t\r\n\r\n" + kGet);
+  rig.held[0]->BeginEvents();
+  rig.held[0]->Event("x");
+  const std::string out = rig.Output();
+  EXPECT_THAT(out, StartsWith("HTTP/1.1 200 OK"));
+  const size_t end = out.find("\r\n\r\n") + 4;
+  EXPECT_THAT(out.substr(end), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST(Session, DrainClosesAfterTheRunningAnswer) {
+  SessionRig rig;
+  rig.Input(kHold);
+  rig.held[0]->BeginEvents();
+  rig.Output();
+  rig.gate->BeginDrain();
+  EXPECT_FALSE(rig.gate->WaitUntilIdle(milliseconds(0)));
+  rig.held[0]->EndEvents();
+  EXPECT_EQ(rig.Output(), "0\r\n\r\n");
+  EXPECT_TRUE(rig.session->lingering());
+  EXPECT_TRUE(rig.gate->WaitUntilIdle(milliseconds(0)));
+}
+
+}  // namespace
+}  // namespace senko::server

@@ -1,0 +1,337 @@
+#include "server/tcp_server.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "server/session.h"
+
+namespace senko::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+// Connections beyond max_connections that may still ask for /health, or are told 503; beyond these they are closed.
+constexpr int64_t kSpareConnections = 128;
+constexpr int kWritesInTurn = 16;  // then other connections have their turn
+
+class Connection;
+
+// One thread and what runs on it.
+struct Loop {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  std::thread thread;
+  std::unordered_set<std::shared_ptr<Connection>> connections;  // of this loop's thread
+  bool stopping = false;
+  std::array<char, 64 << 10> scratch;  // what was just read; nothing stays in it
+};
+
+// A socket, moved along by whatever happens to it: readable, writable, time, a bell. All but Ring run on the loop's
+// thread.
+class Connection final : public Bell, public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<Loop> loop, tcp::socket socket, std::shared_ptr<Gate> gate)
+      : loop_(std::move(loop)), socket_(std::move(socket)), timer_(loop_->context), gate_(std::move(gate)) {}
+
+  void Start(bool over_limit) {
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
+    socket_.set_option(tcp::no_delay(true), ignored);
+    session_ = std::make_unique<Session>(gate_, weak_from_this(), over_limit, Clock::now());
+    Turn();
+  }
+
+  void Ring() override {
+    asio::post(loop_->context, [self = shared_from_this()] {
+      if (self->closed_) return;
+      self->Guarded([&] { self->session_->OnRing(Clock::now()); });
+    });
+  }
+
+  void Stop() {
+    if (closed_) return;
+    session_->OnStop(Clock::now());
+    Close();
+  }
+
+ private:
+  // An exception (memory) costs this connection and no other.
+  template <typename Function>
+  void Guarded(const Function& function) {
+    try {
+      function();
+      Turn();
+    } catch (const std::exception&) {
+      if (closed_) return;
+      session_->OnError(Clock::now());
+      Close();
+    }
+  }
+
+  void Turn() {
+    const Clock::time_point now = Clock::now();
+    session_->OnTime(now);
+    const bool more = Write(now);
+    if (session_->done()) {
+      Close();
+      return;
+    }
+    if (session_->lingering() && !shut_) {
+      shut_ = true;
+      error_code ignored;
+      socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    }
+    if (more) asio::post(loop_->context, [self = shared_from_this()] { self->Event([] {}); });
+    if (session_->WantsInput()) AwaitRead();
+    if (session_->HasOutput() && !more) AwaitWrite();
+    AwaitTime();
+  }
+
+  template <typename Function>
+  void Event(const Function& function) {
+    if (!closed_) Guarded(function);
+  }
+
+  void AwaitRead() {
+    if (awaits_read_) return;
+    awaits_read_ = true;
+    socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
+      self->awaits_read_ = false;
+      if (error != asio::error::operation_aborted) self->Event([&] { self->Read(); });
+    });
+  }
+
+  void AwaitWrite() {
+    if (awaits_write_) return;
+    awaits_write_ = true;
+    socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](error_code error) {
+      self->awaits_write_ = false;
+      if (error != asio::error::operation_aborted) self->Event([] {});
+    });
+  }
+
+  // Deadlines mostly move away, with every event sent: the timer is left to ring early and then set again.
+  void AwaitTime() {
+    const Clock::time_point deadline = session_->Deadline();
+    if (deadline >= timer_at_) return;
+    timer_at_ = deadline;
+    timer_.expires_at(deadline);
+    timer_.async_wait([self = shared_from_this()](error_code error) {
+      if (error == asio::error::operation_aborted) return;
+      self->timer_at_ = Clock::time_point::max();
+      self->Event([] {});
+    });
+  }
+
+  void Read() {
+    if (!session_->WantsInput()) return;
+    error_code error;
+    const size_t bytes = socket_.read_some(asio::buffer(loop_->scratch), error);
+    const Clock::time_point now = Clock::now();
+    if (error == asio::error::eof) {
+      session_->OnEnd(now);
+    } else if (error && error != asio::error::would_block && error != asio::error::try_again) {
+      session_->OnError(now);
+    } else if (!error) {
+      session_->OnInput({loop_->scratch.data(), bytes}, now);
+    }
+  }
+
+  // Writes without waiting for readiness first: mostly there is room. True when there is more to write and room for it.
+  bool Write(Clock::time_point now) {
+    for (int i = 0; i < kWritesInTurn; ++i) {
+      if (!session_->HasOutput() || awaits_write_) return false;
+      std::array<asio::const_buffer, std::tuple_size_v<Session::Pieces>> buffers;
+      const Session::Pieces pieces = session_->Output();
+      for (size_t k = 0; k < pieces.size(); ++k) buffers[k] = asio::buffer(pieces[k].data(), pieces[k].size());
+      error_code error;
+      const size_t bytes = socket_.write_some(buffers, error);
+      if (error == asio::error::would_block || error == asio::error::try_again) return false;
+      if (error) {
+        session_->OnError(now);
+        return false;
+      }
+      session_->Wrote(bytes, now);
+    }
+    return session_->HasOutput();
+  }
+
+  void Close() {
+    closed_ = true;
+    error_code ignored;
+    if (session_->reset()) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    socket_.close(ignored);
+    timer_.cancel();
+    session_.reset();
+    --gate_->connections;
+    loop_->connections.erase(shared_from_this());
+  }
+
+  const std::shared_ptr<Loop> loop_;
+  tcp::socket socket_;
+  asio::steady_timer timer_;
+  const std::shared_ptr<Gate> gate_;
+  std::unique_ptr<Session> session_;
+  Clock::time_point timer_at_ = Clock::time_point::max();
+  bool awaits_read_ = false;
+  bool awaits_write_ = false;
+  bool shut_ = false;
+  bool closed_ = false;
+};
+
+// Every connection needs a descriptor: the soft limit is raised to the hard one. Returns it.
+int64_t RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  if (limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    getrlimit(RLIMIT_NOFILE, &limit);
+  }
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 30));
+}
+
+}  // namespace
+
+struct TcpServer::Impl {
+  std::shared_ptr<Gate> gate;
+  std::vector<std::shared_ptr<Loop>> loops;
+  std::unique_ptr<tcp::acceptor> acceptor;  // of loops[0]
+  std::unique_ptr<asio::steady_timer> pause;
+  int64_t max_connections = 0;
+  size_t next_loop = 0;
+  int port = 0;
+
+  void Listen();
+  void Accept();
+  void Accepted(const std::shared_ptr<Loop>& loop, tcp::socket socket);
+};
+
+void TcpServer::Impl::Listen() {
+  const HttpOptions& options = gate->options();
+  error_code error;
+  tcp::resolver resolver(loops[0]->context);
+  const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--host '" + options.host + "' is no address here: " + error.message());
+  }
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor = std::make_unique<tcp::acceptor>(loops[0]->context);
+  acceptor->open(endpoint.protocol(), error);
+  if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error && endpoint.address() == asio::ip::address_v6::any()) {
+    acceptor->set_option(asio::ip::v6_only(false), error);
+  }
+  if (!error) acceptor->bind(endpoint, error);
+  if (!error) acceptor->listen(tcp::acceptor::max_listen_connections, error);
+  if (error) {
+    throw Error(ErrorCode::kIo, "--host " + options.host + " --port " + std::to_string(options.port) +
+                                    ": cannot listen: " + error.message());
+  }
+  port = acceptor->local_endpoint().port();
+  pause = std::make_unique<asio::steady_timer>(loops[0]->context);
+}
+
+void TcpServer::Impl::Accept() {
+  const std::shared_ptr<Loop> loop = loops[next_loop++ % loops.size()];
+  acceptor->async_accept(loop->context, [this, loop](error_code error, tcp::socket socket) {
+    if (error == asio::error::operation_aborted || !acceptor->is_open()) return;
+    if (!error) {
+      Accepted(loop, std::move(socket));
+    } else if (error != asio::error::connection_aborted) {
+      // No descriptors or no memory: trying at once would only spin.
+      pause->expires_after(std::chrono::milliseconds(50));
+      pause->async_wait([this](error_code stopped) {
+        if (!stopped) Accept();
+      });
+      return;
+    }
+    Accept();
+  });
+}
+
+void TcpServer::Impl::Accepted(const std::shared_ptr<Loop>& loop, tcp::socket socket) {
+  ++gate->accepted;
+  const int64_t count = ++gate->connections;
+  if (count > max_connections + kSpareConnections) {
+    --gate->connections;
+    return;
+  }
+  auto connection = std::make_shared<Connection>(loop, std::move(socket), gate);
+  asio::post(loop->context, [loop, gate = gate, connection, over_limit = count > max_connections] {
+    if (loop->stopping) {
+      --gate->connections;
+      return;
+    }
+    loop->connections.insert(connection);
+    connection->Start(over_limit);
+  });
+}
+
+TcpServer::TcpServer(std::shared_ptr<Gate> gate) : impl_(std::make_unique<Impl>()) {
+  constexpr int64_t kOtherFiles = 256;  // of the rest of the program
+  const HttpOptions& options = gate->options();
+  impl_->max_connections =
+      std::max<int64_t>(1, std::min(options.max_connections, RaiseFileLimit() - kSpareConnections - kOtherFiles));
+  impl_->gate = std::move(gate);
+  for (int i = 0; i < options.io_threads; ++i) impl_->loops.push_back(std::make_shared<Loop>());
+  impl_->Listen();
+  impl_->Accept();
+  for (const std::shared_ptr<Loop>& loop : impl_->loops) {
+    loop->thread = std::thread([loop] {
+      for (;;) {
+        try {
+          loop->context.run();
+          return;
+        } catch (const std::exception&) {  // memory, outside any connection: the loop goes on
+        }
+      }
+    });
+  }
+}
+
+TcpServer::~TcpServer() { Stop(); }
+
+int TcpServer::port() const { return impl_->port; }
+
+void TcpServer::Stop() {
+  if (impl_->loops.empty() || !impl_->loops[0]->thread.joinable()) return;
+  asio::post(impl_->loops[0]->context, [this] {
+    error_code ignored;
+    impl_->acceptor->close(ignored);
+    impl_->pause->cancel();
+  });
+  for (const std::shared_ptr<Loop>& loop : impl_->loops) {
+    asio::post(loop->context, [loop] {
+      loop->stopping = true;
+      const std::vector<std::shared_ptr<Connection>> open(loop->connections.begin(), loop->connections.end());
+      for (const std::shared_ptr<Connection>& connection : open) connection->Stop();
+      loop->work.reset();
+    });
+  }
+  // Each loop runs out of work by itself: nothing that was posted is left undone.
+  for (const std::shared_ptr<Loop>& loop : impl_->loops) loop->thread.join();
+  impl_->acceptor.reset();
+  impl_->pause.reset();
+}
+
+}  // namespace senko::server
