@@ -7,7 +7,7 @@ caller_dir=$OLDPWD
 # ---- what the machine needs ------------------------------------------------------------------------------------------
 build_packages=(build-essential cmake ninja-build ccache pkg-config
                 nlohmann-json3-dev libfmt-dev libcli11-dev libpcre2-dev libutf8proc-dev
-                libhwy-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev
+                libhwy-dev libssl-dev libcurl4-openssl-dev libgtest-dev libgmock-dev libbenchmark-dev
                 librapidcheck-dev
                 'libboost1.83-dev|libboost1.81-dev' prometheus-cpp-dev libspdlog-dev)
 test_packages=(clang python3 python3-venv)

@@ -11,6 +11,7 @@ pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 find_package(Boost 1.81 REQUIRED)  # headers only: Asio and Beast
 find_package(spdlog REQUIRED)
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
 if(SENKO_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -69,4 +69,14 @@ struct BenchOpsOptions {
 };
 int RunBenchOps(const BenchOpsOptions& options);
 
+struct EvalReplayOptions {
+  RunOptions run;
+  std::string text;           // file
+  std::string tokens;         // or a JSON file {"prompts": [[ids], ...]}: the first
+  int64_t prompt_tokens = 0;  // 0: all but the last quarter, at most 256 tokens
+  std::vector<int64_t> hits;  // empty: the longest possible and half of it
+  bool json = false;
+};
+int RunEvalReplay(const EvalReplayOptions& options);
+
 }  // namespace senko::cli

@@ -11,20 +11,10 @@
 #include "cli/run_context.h"
 #include "cli/terminal.h"
 #include "cli/token_file.h"
+#include "runtime/prompt_runner.h"
 
 namespace senko::cli {
 namespace {
-
-// The pieces a span of `tokens` is fed in: --chunks with its last value repeated.
-std::vector<int64_t> Pieces(int64_t tokens, const std::vector<int64_t>& chunks, int64_t whole) {
-  std::vector<int64_t> pieces;
-  for (size_t i = 0; tokens > 0; ++i) {
-    const int64_t want = chunks.empty() ? whole : chunks[std::min(i, chunks.size() - 1)];
-    pieces.push_back(std::min(want, tokens));
-    tokens -= pieces.back();
-  }
-  return pieces;
-}
 
 // First position whose logits come out: not trimmed, not replayed.
 int64_t FirstRow(const config::ModelConfig& config, int64_t prompt, runtime::DecoderReplay replay, int64_t hit) {
@@ -71,7 +61,7 @@ int RunLogits(const LogitsOptions& options) {
   const int64_t largest = options.chunks.empty()
                               ? whole
                               : std::min(longest, *std::max_element(options.chunks.begin(), options.chunks.end()));
-  AllocateForRun(run, options.run, (hit != 0 ? 2 : 1) * longest + options.run.block_size, 2,
+  AllocateForRun(run, options.run, (hit != 0 ? 2 : 1) * longest + options.run.block_size, 1,
                  std::max(largest, int64_t{1}));
 
   std::vector<checkpoint::TensorSpec> specs;
@@ -93,31 +83,31 @@ int RunLogits(const LogitsOptions& options) {
   const int64_t block = std::clamp<int64_t>((int64_t{16} << 20) / (config.vocab_size * 4), 1, largest);
   std::vector<float> logits(static_cast<size_t>(block * config.vocab_size));
   std::vector<uint8_t> finite(static_cast<size_t>(block));
+  engine::SchedulerOptions scheduling;
+  scheduling.max_rows = std::max(largest, int64_t{1});
+  scheduling.max_model_len = std::max(longest, int64_t{1}) + 1;
+  scheduling.decoder_replay = replay;
+  runtime::PromptRunner runner(*run.executor, *run.slots, scheduling);
+  const std::vector<int64_t> pieces =
+      options.chunks.empty() ? std::vector<int64_t>{scheduling.max_rows} : options.chunks;
   int status = 0;
   for (size_t k = 0; k < prompts.size(); ++k) {
     const std::span<const int32_t> prompt(prompts[k]);
     const int64_t length = static_cast<int64_t>(prompt.size());
     const int64_t first = FirstRow(config, length, replay, hit);
-    runtime::Session session(*run.executor, *run.slots, length, replay);
-    if (hit != 0) {
-      runtime::Session cold(*run.executor, *run.slots, hit, runtime::DecoderReplay::kFull);
-      int64_t fed = 0;
-      for (int64_t piece : Pieces(hit, options.chunks, whole)) {
-        cold.Feed(prompt.subspan(static_cast<size_t>(fed), static_cast<size_t>(piece)));
-        fed += piece;
-      }
-      session.AdoptPrefix(prompt.first(static_cast<size_t>(hit)), cold.pages());
-    }
+    const std::string salt = std::to_string(k);  // prompts do not meet
+    if (hit != 0) runner.Run(prompt.first(static_cast<size_t>(hit)), pieces, salt, {});
     if (probing) {
       probe.BeginPrompt(static_cast<int64_t>(k));
       run.executor->set_probe(&probe);
     }
     int64_t written = 0, first_bad = -1;
-    for (int64_t piece : Pieces(length - hit, options.chunks, whole)) {
-      const int64_t kept =
-          session.Feed(prompt.subspan(static_cast<size_t>(session.size()), static_cast<size_t>(piece)));
-      const auto positions = run.executor->kept_positions();
-      for (int64_t at = 0; at < kept; at += block) {
+    int64_t seen = 0;
+    const int64_t found = runner.Run(prompt, pieces, salt, [&](std::span<const int64_t> positions) {
+      const auto kept = static_cast<int64_t>(positions.size());
+      // Replayed rows come first; what they say is nobody's.
+      const int64_t skipped = std::lower_bound(positions.begin(), positions.end(), first) - positions.begin();
+      for (int64_t at = skipped; at < kept; at += block) {
         const int64_t count = std::min(block, kept - at);
         run.executor->Logits(at, count, logits.data(), finite.data());
         for (int64_t r = 0; r < count; ++r) {
@@ -131,9 +121,10 @@ int RunLogits(const LogitsOptions& options) {
           if (finite[static_cast<size_t>(r)] == 0 && first_bad < 0) first_bad = position;
         }
       }
-      if (progress)
-        progress({"logits", static_cast<uint64_t>(session.size()), static_cast<uint64_t>(length), "tokens"});
-    }
+      if (kept > 0) seen = positions.back() + 1;
+      if (progress) progress({"logits", static_cast<uint64_t>(seen), static_cast<uint64_t>(length), "tokens"});
+    });
+    if (found != hit) throw std::logic_error("logits: the scheduler adopted another hit than was asked for");
     if (first_bad >= 0) {
       std::fprintf(stderr, "senko: prompt_%zu: from position %lld on logits are NaN or infinite\n", k,
                    static_cast<long long>(first_bad));

@@ -15,23 +15,13 @@
 #include "base/thread_count.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/make_model.h"
+#include "cli/chat_options.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "cli/whole_number.h"
 
 namespace senko::cli {
 namespace {
-
-// Checks the text of a whole number before CLI11 converts it, which saturates and wraps.
-CLI::Validator Whole(int64_t low, int64_t high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        int64_t value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc() && end == text.data() + text.size() && low <= value && value <= high) return {};
-        return "must be a whole number from " + std::to_string(low) + " to " + std::to_string(high);
-      },
-      "");
-}
 
 CLI::Validator Seed() {
   return CLI::Validator(
@@ -78,6 +68,8 @@ struct Program {
   LogitsOptions logits;
   BenchModelOptions bench_model;
   BenchOpsOptions bench_ops;
+  EvalReplayOptions eval_replay;
+  ChatOptions chat;
   checkpoint::InspectOptions inspect;
   checkpoint::MakeModelOptions make_model;
   int (*run)(Program&) = nullptr;
@@ -205,6 +197,40 @@ void AddMakeModel(Program& p) {
   });
 }
 
+void AddEval(Program& p) {
+  CLI::App* eval = p.app.add_subcommand("eval", "How well a model, or an approximation of it, does");
+  eval->require_subcommand(1);
+  CLI::App* c = eval->add_subcommand("replay", "What bounded replay changes in the logits of a text");
+  EvalReplayOptions& o = p.eval_replay;
+  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
+  c->add_option("--text", o.text, "A file with the text");
+  c->add_option("--tokens", o.tokens, "Instead, JSON: {\"prompts\": [[ids]]}");
+  c->add_option("--prompt-tokens", o.prompt_tokens, "The prompt's part of it; 0: all but the last quarter, at most 256")
+      ->check(Whole(0, kMaxTokens))
+      ->capture_default_str();
+  c->add_option("--hit", o.hits, "Cached lengths to try; without it the longest possible and half of it")
+      ->delimiter(',')
+      ->check(Whole(1, kMaxTokens));
+  c->add_flag("--json", o.json, "One JSON object instead of a table");
+  AddRunFlags(*c, o.run);
+  c->callback([&p] { p.run = [](Program& q) { return RunEvalReplay(q.eval_replay); }; });
+}
+
+void AddChat(Program& p) {
+  CLI::App* c = p.app.add_subcommand("chat", "Talk to a server");
+  ChatSettings& o = p.chat.settings;
+  c->add_option("--url", o.url, "Of the server")->capture_default_str();
+  c->add_option("--api-key", o.api_key, "If it wants one");
+  c->add_option("--model", o.model, "Without it the first the server names");
+  c->add_option("--system", o.system, "System message");
+  c->add_flag("--thinking,!--no-thinking", o.thinking, "Let the model reason first (default)");
+  c->add_option("--temperature", o.temperature, "0 takes the most likely token")->capture_default_str();
+  c->add_option("--max-tokens", o.max_tokens, "Most tokens of an answer; 0: what the context leaves")
+      ->check(Whole(0, kMaxTokens))
+      ->capture_default_str();
+  c->callback([&p] { p.run = [](Program& q) { return RunChat(q.chat); }; });
+}
+
 Program::Program() {
   app.require_subcommand(1);
   app.set_version_flag("--version", "senko 0.1.0");
@@ -213,6 +239,8 @@ Program::Program() {
   AddInspect(*this);
   AddMakeModel(*this);
   AddBench(*this);
+  AddEval(*this);
+  AddChat(*this);
 }
 
 // CLI11 takes the next argument as the value of `--flag=`; give it the empty value that was written.
