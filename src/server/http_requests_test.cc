@@ -305,7 +305,7 @@ TEST(HttpRequests, KeysGuardEveryRouteButHealth) {
       "x-api-key: \r\n",
   };
   for (const std::string& path : paths) {
-    for (const std::string& method : {"GET", "POST", "HEAD", "OPTIONS", "PUT"}) {
+    for (const std::string method : {"GET", "POST", "HEAD", "OPTIONS", "PUT"}) {
       for (const std::string& headers : refused) {
         const TestResponse r = server.Ask(method + " " + path + " HTTP/1.1\r\nHost: t\r\n" + headers + "\r\n");
         ASSERT_EQ(r.status, 401) << method << path << headers;

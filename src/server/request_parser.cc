@@ -48,7 +48,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
 
  private:
   bool CheckHead();
-  Progress Explain(const beast::error_code& ec);
+  Progress Explain(const beast::error_code& ec, std::string_view rest);
   size_t OnBody(beast::string_view body, beast::error_code& ec);
 
   void on_request_impl(http::verb, beast::string_view method, beast::string_view target, int version,
@@ -91,7 +91,13 @@ class RequestParser::Impl final : public http::basic_parser<true> {
 bool RequestParser::Impl::CheckHead() {
   int lengths = 0, encodings = 0, hosts = 0;
   for (const auto& [name, value] : request_.headers) {
-    if (name == "content-length") ++lengths;
+    if (name == "content-length") {
+      ++lengths;
+      // Beast takes "1, 1" too.
+      if (!std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+        return Bad(400, "Content-Length is not a number of bytes");
+      }
+    }
     if (name == "host") ++hosts;
     if (name == "transfer-encoding") {
       ++encodings;
@@ -117,12 +123,12 @@ size_t RequestParser::Impl::OnBody(beast::string_view body, beast::error_code& e
   return body.size();
 }
 
-RequestParser::Progress RequestParser::Impl::Explain(const beast::error_code& ec) {
+RequestParser::Progress RequestParser::Impl::Explain(const beast::error_code& ec, std::string_view rest) {
   if (ec == error::header_limit) {
     Bad(431, "the request's head is larger than " + std::to_string(options_.max_header_bytes) + " bytes");
   } else if (ec == error::body_limit) {
     Bad(413, "the request's body is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
-  } else if (ec == error::bad_version) {
+  } else if (ec == error::bad_version && rest.substr(0, rest.find('\r')).find(" HTTP/") != std::string_view::npos) {
     Bad(505, "this server speaks HTTP/1.1");
   } else if (ec == error::bad_content_length) {
     Bad(400, "Content-Length is not a number of bytes");
@@ -142,7 +148,7 @@ RequestParser::Progress RequestParser::Impl::Feed(std::string_view bytes, size_t
     beast::error_code ec;
     const size_t n = put(boost::asio::const_buffer(bytes.data() + *used, bytes.size() - *used), ec);
     *used += n;
-    if (ec && ec != error::need_more) return Explain(ec);
+    if (ec && ec != error::need_more) return Explain(ec, bytes.substr(*used));
     if (is_header_done() && !head_told_) {
       head_told_ = true;
       eager(true);

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <future>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -61,9 +62,9 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
   }
 
   void Ring() override {
-    asio::post(loop_->context, [self = shared_from_this()] {
-      if (self->closed_) return;
-      self->Guarded([&] { self->session_->OnRing(Clock::now()); });
+    // Weak: a ring after the loop's end stays in its queue, which must not own what owns the loop.
+    asio::post(loop_->context, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Event([&] { self->session_->OnRing(Clock::now()); });
     });
   }
 
@@ -74,9 +75,11 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
   }
 
  private:
-  // An exception (memory) costs this connection and no other.
+  // Something happened: `function` tells the session, and what follows from it is done. An exception (memory) costs
+  // this connection and no other.
   template <typename Function>
-  void Guarded(const Function& function) {
+  void Event(const Function& function) {
+    if (closed_) return;
     try {
       function();
       Turn();
@@ -104,11 +107,6 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
     if (session_->WantsInput()) AwaitRead();
     if (session_->HasOutput() && !more) AwaitWrite();
     AwaitTime();
-  }
-
-  template <typename Function>
-  void Event(const Function& function) {
-    if (!closed_) Guarded(function);
   }
 
   void AwaitRead() {
@@ -315,11 +313,15 @@ int TcpServer::port() const { return impl_->port; }
 
 void TcpServer::Stop() {
   if (impl_->loops.empty() || !impl_->loops[0]->thread.joinable()) return;
-  asio::post(impl_->loops[0]->context, [this] {
+  // First no more connections: none may come to a loop that has ended.
+  std::promise<void> closed;
+  asio::post(impl_->loops[0]->context, [&] {
     error_code ignored;
     impl_->acceptor->close(ignored);
     impl_->pause->cancel();
+    closed.set_value();
   });
+  closed.get_future().wait();
   for (const std::shared_ptr<Loop>& loop : impl_->loops) {
     asio::post(loop->context, [loop] {
       loop->stopping = true;
