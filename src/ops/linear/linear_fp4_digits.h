@@ -22,6 +22,9 @@ struct Fp4Digits {         // of one block of 512 columns, all that a lane's gro
 static_assert(sizeof(Fp4Digits) % 64 == 0);
 inline constexpr int64_t kDigitFloats = sizeof(Fp4Digits) / sizeof(float);
 
+// A group's 32 columns into its lane. Only where CpuHasDigitKernel.
+void PackDigits(const float* x, int lane, Fp4Digits& to);
+
 // The digits of block b of a packed row.
 inline const Fp4Digits& DigitsOf(const float* packed, int64_t in, int64_t b) {
   return reinterpret_cast<const Fp4Digits*>(packed + PackedCols(in))[b];

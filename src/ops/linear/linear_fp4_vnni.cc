@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "hwy/base.h"
 #include "numerics/bf16.h"
 
@@ -159,10 +160,6 @@ inline int DigitsOfBlock(const Fp4Digits& x) {
   return ((d[0] & d[1] & 2 * kEach) != 2 * kEach) ? 0 : 3;
 }
 
-// Sums of some outputs and rows, [output][row].
-constexpr int64_t kBlockOuts = 32, kBlockRows = 8;
-using Totals = float[kBlockOuts][kBlockRows];
-
 // kOuts outputs of one weight: weights and scales of the first at columns k .., and what lies between two of them.
 struct BlockWeights {
   const uint8_t *data, *scale;
@@ -174,7 +171,6 @@ struct BlockWeights {
 template <bool kWhole, int kOuts, int kRows>
 inline void AddBlock(const BlockWeights& w, const float* const* packed, int64_t in, int64_t k, int64_t groups,
                      __m512 (&lanes)[kOuts][kRows]) {
-  constexpr int64_t kAhead = 512;
   const Fp4Digits* x[kRows];
   int digits[kRows], most = 0;
   for (int r = 0; r < kRows; ++r) {
@@ -185,7 +181,11 @@ inline void AddBlock(const BlockWeights& w, const float* const* packed, int64_t 
   __m512i t[kOuts][4];
   for (int o = 0; o < kOuts; ++o) {
     const uint8_t* data = w.data + o * w.data_stride + k / 2;
-    for (int line = 0; line < 256; line += 64) _mm_prefetch(data + kAhead + line, _MM_HINT_T0);
+    for (int line = 0; line < 256; line += 64) {
+      const uintptr_t at = reinterpret_cast<uintptr_t>(data) + line;       // a pointer may not leave its array
+      _mm_prefetch(reinterpret_cast<const char*>(at + 512), _MM_HINT_T0);  // distances measured
+      _mm_prefetch(reinterpret_cast<const char*>(at + 2048), _MM_HINT_T1);
+    }
     LoadBlock<kWhole>(data, groups, t[o]);
   }
   __m512 part[kOuts][kRows];
@@ -207,10 +207,9 @@ inline void AddBlock(const BlockWeights& w, const float* const* packed, int64_t 
 }
 
 // Adds the chunk at k0 of rows [row, row + kRows) and kOuts outputs `stride` apart, the first of them `n`, to
-// total[o * stride][0 .. kRows - 1].
+// total[o * kSkinnyRows + r].
 template <int kOuts, int kRows>
-HWY_NOINLINE void AddChunk(const LinearSpan& p, int64_t n, int64_t stride, int64_t row, int64_t k0,
-                           float (*total)[kBlockRows]) {
+HWY_NOINLINE void AddChunk(const LinearSpan& p, int64_t n, int64_t stride, int64_t row, int64_t k0, float* total) {
   const WeightView& weight = p.weight;
   const BlockWeights w = {weight.data + n * (weight.in / 2), weight.scale + n * (weight.in / 32),
                           stride * (weight.in / 2), stride * (weight.in / 32)};
@@ -232,62 +231,43 @@ HWY_NOINLINE void AddChunk(const LinearSpan& p, int64_t n, int64_t stride, int64
     for (int i = 0; i < kOuts * kRows; ++i) sums[i] = ReduceSum(flat[i]);
   }
   for (int o = 0; o < kOuts; ++o) {
-    for (int r = 0; r < kRows; ++r) total[o * stride][r] += sums[o * kRows + r];
+    for (int r = 0; r < kRows; ++r) total[o * kSkinnyRows + r] += sums[o * kRows + r];
   }
 }
 
-// The chunk at k0 of the outputs n, n + stride, ..: `outs` of them, 1 or 4.
-void AddOutputs(const LinearSpan& p, int64_t n, int64_t stride, int64_t outs, int64_t row, int64_t rows, int64_t k0,
-                float (*total)[kBlockRows]) {
-  int64_t r = 0;
-  const auto at = [&](int64_t o) { return reinterpret_cast<float(*)[kBlockRows]>(&total[o * stride][r]); };
-  if (outs == 4) {
-    for (; r + 4 <= rows; r += 4) {
-      AddChunk<2, 4>(p, n, stride, row + r, k0, at(0));
-      AddChunk<2, 4>(p, n + 2 * stride, stride, row + r, k0, at(2));
+// Outputs n, n + stride, .. (kOuts of them, 1 or 4) for all rows; a chunk's weights are in L1 after the first rows.
+template <int kOuts>
+void Outputs(const LinearSpan& p, int64_t n, int64_t stride) {
+  float total[kOuts * kSkinnyRows] = {};
+  for (int64_t k0 = 0; k0 < p.weight.in; k0 += kChunk) {
+    int64_t r = 0;
+    if constexpr (kOuts == 4) {
+      for (; r + 4 <= p.rows; r += 4) {  // the sums of two outputs fill the registers
+        AddChunk<2, 4>(p, n, stride, r, k0, total + r);
+        AddChunk<2, 4>(p, n + 2 * stride, stride, r, k0, total + 2 * kSkinnyRows + r);
+      }
+      for (; r + 2 <= p.rows; r += 2) AddChunk<4, 2>(p, n, stride, r, k0, total + r);
     }
-    for (; r + 2 <= rows; r += 2) AddChunk<4, 2>(p, n, stride, row + r, k0, at(0));
-    for (; r < rows; ++r) AddChunk<4, 1>(p, n, stride, row + r, k0, at(0));
-  } else {
-    for (; r < rows; ++r) AddChunk<1, 1>(p, n, stride, row + r, k0, at(0));
+    for (; r < p.rows; ++r) AddChunk<kOuts, 1>(p, n, stride, r, k0, total + r);
   }
-}
-
-// Outputs [begin, end), at most kBlockOuts, of rows [row, row + rows), at most kBlockRows. Four outputs far apart are
-// read at a time: the processor fetches ahead by page, and several outputs in one page would look like disorder.
-void RunBlock(const LinearSpan& p, int64_t begin, int64_t end, int64_t row, int64_t rows) {
-  Totals total = {};
-  const int64_t stride = (end - begin) / 4;
-  const auto add = [&](int64_t i, int64_t k0) {  // the i-th four, then what four do not divide
-    if (i < stride) return AddOutputs(p, begin + i, stride, 4, row, rows, k0, total + i);
-    AddOutputs(p, begin + 3 * stride + i, 1, 1, row, rows, k0, total + 3 * stride + i);
-  };
-  const int64_t steps = end - begin - 3 * stride, in = p.weight.in;
-  if (rows <= 2) {  // a chunk of x after the other: all of them stay in L1, and weights come in order
-    for (int64_t i = 0; i < steps; ++i) {
-      for (int64_t k0 = 0; k0 < in; k0 += kChunk) add(i, k0);
-    }
-  } else {
-    for (int64_t k0 = 0; k0 < in; k0 += kChunk) {
-      for (int64_t i = 0; i < steps; ++i) add(i, k0);
-    }
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    float* y = p.y[row + r] + (begin - p.y_first);
-    for (int64_t n = 0; n < end - begin; ++n) {
-      y[n] = p.round_bf16 ? numerics::RoundToBf16(total[n][r]) : total[n][r];
+  for (int64_t r = 0; r < p.rows; ++r) {
+    float* y = p.y[r] + (n - p.y_first);
+    for (int o = 0; o < kOuts; ++o) {
+      const float sum = total[o * kSkinnyRows + r];
+      y[o * stride] = p.round_bf16 ? numerics::RoundToBf16(sum) : sum;
     }
   }
 }
 
 }  // namespace
 
+// Outputs far apart are read at a time: the processor fetches ahead by page, and several outputs in one page would look
+// like disorder to it.
 void SpanByDigits(const LinearSpan& p) {
-  for (int64_t n = p.begin; n < p.end; n += kBlockOuts) {
-    for (int64_t row = 0; row < p.rows; row += kBlockRows) {
-      RunBlock(p, n, std::min(n + kBlockOuts, p.end), row, std::min(kBlockRows, p.rows - row));
-    }
-  }
+  SENKO_CHECK(p.rows <= kSkinnyRows);
+  const int64_t stride = (p.end - p.begin) / 4;
+  for (int64_t n = p.begin; n < p.begin + stride; ++n) Outputs<4>(p, n, stride);
+  for (int64_t n = p.begin + 4 * stride; n < p.end; ++n) Outputs<1>(p, n, 1);
 }
 
 }  // namespace senko::ops

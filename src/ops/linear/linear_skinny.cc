@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "numerics/bf16.h"
 #include "ops/linear/linear_decode-inl.h"
@@ -17,6 +16,22 @@ namespace senko::ops {
 namespace HWY_NAMESPACE {
 namespace {
 #if SENKO_LINEAR_DECODE
+
+// How outputs are read kOuts at a time, and how far ahead weights are fetched; all of it measured. Outputs far apart
+// suit the processor, which fetches ahead by page and takes several outputs in one page for disorder; but with more
+// rows of x they and x would fall into the same places of L1. FP4 comes in blocks with much arithmetic between them: a
+// few lines are fetched for L1, more for L2.
+constexpr bool FarApart(WeightFormat format, int64_t rows) { return format == WeightFormat::kFp4 || rows <= 2; }
+constexpr int64_t Ahead(int outs, int64_t stride, int64_t row_bytes) { return stride == 1 ? outs * row_bytes : 2048; }
+
+// p + ahead may leave p's array, which a pointer may not.
+HWY_INLINE void Prefetch(const uint8_t* p, int64_t ahead) {
+  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + ahead), _MM_HINT_T0);
+}
+HWY_INLINE void PrefetchFp4(const uint8_t* p) {
+  Prefetch(p, 512);
+  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + 4096), _MM_HINT_T1);
+}
 
 template <int kOuts, int kRows>
 struct Lanes {
@@ -54,15 +69,15 @@ HWY_INLINE void Fp4Dword(const Fp4Block* blocks, const float* const* x, int64_t 
 
 // Columns [k0, k0 + 512 * blocks) of outputs whose bytes and scales start at w[o], s[o].
 template <int kOuts, int kRows>
-HWY_INLINE void Fp4Chunk(const uint8_t* const* w, const uint8_t* const* s, int64_t ahead, const float* const* x,
-                         int64_t k0, int64_t blocks, Lanes<kOuts, kRows>& lanes) {
+HWY_INLINE void Fp4Chunk(const uint8_t* const* w, const uint8_t* const* s, const float* const* x, int64_t k0,
+                         int64_t blocks, Lanes<kOuts, kRows>& lanes) {
   for (int64_t b = 0; b < blocks; ++b) {
     Fp4Block block[kOuts];
     Lanes<kOuts, kRows> part;
     Clear(part);
     for (int o = 0; o < kOuts; ++o) {
       const uint8_t* p = w[o] + 256 * b;
-      for (int line = 0; line < 256; line += 64) hwy::Prefetch(p + ahead + line);
+      for (int line = 0; line < 256; line += 64) PrefetchFp4(p + line);
       block[o] = LoadFp4Block(p);
     }
     const int64_t k = k0 + kFp4BlockCols * b;
@@ -79,17 +94,17 @@ HWY_INLINE void Fp4Chunk(const uint8_t* const* w, const uint8_t* const* s, int64
 
 // One FP4 output group over all of K. total[o][r] receives the dot products.
 template <int kOuts, int kRows>
-HWY_INLINE void Fp4Dot(const WeightView& w, int64_t n, const float* const* x, float (*total)[kRows]) {
+HWY_INLINE void Fp4Dot(const WeightView& w, int64_t n, int64_t stride, const float* const* x, float (*total)[kRows]) {
   for (int64_t k0 = 0; k0 < w.in; k0 += kChunk) {
     const int64_t count = std::min(kChunk, w.in - k0), whole = count / kFp4BlockCols;
     const uint8_t *data[kOuts], *scales[kOuts];
     for (int o = 0; o < kOuts; ++o) {
-      data[o] = w.data + (n + o) * (w.in / 2) + k0 / 2;
-      scales[o] = w.scale + (n + o) * (w.in / 32) + k0 / 32;
+      data[o] = w.data + (n + o * stride) * (w.in / 2) + k0 / 2;
+      scales[o] = w.scale + (n + o * stride) * (w.in / 32) + k0 / 32;
     }
     Lanes<kOuts, kRows> lanes;
     Clear(lanes);
-    Fp4Chunk(data, scales, kOuts * (w.in / 2), x, k0, whole, lanes);
+    Fp4Chunk(data, scales, x, k0, whole, lanes);
     if (count % kFp4BlockCols != 0) {
       uint8_t tail[kOuts][256] = {}, tail_scales[kOuts][16] = {};
       const uint8_t *tail_data[kOuts], *tail_scale[kOuts];
@@ -100,7 +115,7 @@ HWY_INLINE void Fp4Dot(const WeightView& w, int64_t n, const float* const* x, fl
         tail_data[o] = tail[o];
         tail_scale[o] = tail_scales[o];
       }
-      Fp4Chunk(tail_data, tail_scale, 0, x, k0 + whole * kFp4BlockCols, 1, lanes);
+      Fp4Chunk(tail_data, tail_scale, x, k0 + whole * kFp4BlockCols, 1, lanes);
     }
     for (int o = 0; o < kOuts; ++o) {
       for (int r = 0; r < kRows; ++r) total[o][r] += v::ReduceSum(lanes.sum[o][r]);
@@ -140,10 +155,10 @@ HWY_INLINE void Fp8Step(const uint8_t* const* data, int64_t k, const float* cons
 
 // One FP8 output group; x comes from ScaleRow. Returns whether a NaN code was among the weights.
 template <int kOuts, int kRows>
-HWY_INLINE bool Fp8Dot(const WeightView& w, int64_t n, const float* const* x, float (*total)[kRows]) {
+HWY_INLINE bool Fp8Dot(const WeightView& w, int64_t n, int64_t stride, const float* const* x, float (*total)[kRows]) {
   const uint8_t* data[kOuts];
-  for (int o = 0; o < kOuts; ++o) data[o] = w.data + (n + o) * w.in;
-  const int64_t ahead = kOuts * w.in;
+  for (int o = 0; o < kOuts; ++o) data[o] = w.data + (n + o * stride) * w.in;
+  const int64_t ahead = Ahead(kOuts, stride, w.in);
   Fp8Largest largest;
   for (int64_t k0 = 0; k0 < w.in; k0 += kChunk) {
     const int64_t end = std::min(k0 + kChunk, w.in);
@@ -152,7 +167,7 @@ HWY_INLINE bool Fp8Dot(const WeightView& w, int64_t n, const float* const* x, fl
     int64_t k = k0;
     for (; k + 64 <= end; k += 64) {
       for (int o = 0; o < kOuts; ++o) {
-        hwy::Prefetch(data[o] + k + ahead);
+        Prefetch(data[o] + k, ahead);
         largest.Look64(data[o] + k);
       }
       Fp8Step(data, k, x, lanes);
@@ -171,11 +186,11 @@ HWY_INLINE bool Fp8Dot(const WeightView& w, int64_t n, const float* const* x, fl
 
 // bf16 and float32 weights; K is a multiple of 16.
 template <bool kBf16, int kOuts, int kRows>
-HWY_INLINE void PlainDot(const WeightView& w, int64_t n, const float* const* x, float (*total)[kRows]) {
+HWY_INLINE void PlainDot(const WeightView& w, int64_t n, int64_t stride, const float* const* x, float (*total)[kRows]) {
   constexpr int64_t kBytes = kBf16 ? 2 : 4;
   const uint8_t* data[kOuts];
-  for (int o = 0; o < kOuts; ++o) data[o] = w.data + (n + o) * w.in * kBytes;
-  const int64_t ahead = kOuts * w.in * kBytes;
+  for (int o = 0; o < kOuts; ++o) data[o] = w.data + (n + o * stride) * w.in * kBytes;
+  const int64_t ahead = Ahead(kOuts, stride, w.in * kBytes);
   for (int64_t k0 = 0; k0 < w.in; k0 += kChunk) {
     const int64_t end = std::min(k0 + kChunk, w.in);
     Lanes<kOuts, kRows> lanes;
@@ -184,7 +199,7 @@ HWY_INLINE void PlainDot(const WeightView& w, int64_t n, const float* const* x, 
       v::F32x16 wv[kOuts];
       for (int o = 0; o < kOuts; ++o) {
         const uint8_t* p = data[o] + kBytes * k;
-        hwy::Prefetch(p + ahead);
+        Prefetch(p, ahead);
         wv[o] = kBf16 ? v::LoadBf16x16(p) : v::LoadStored16(p);
       }
       for (int r = 0; r < kRows; ++r) {
@@ -198,38 +213,38 @@ HWY_INLINE void PlainDot(const WeightView& w, int64_t n, const float* const* x, 
   }
 }
 
-// Outputs [n, n + kOuts) for rows [row, row + kRows). False: a NaN weight code, nothing was written.
+// Outputs n, n + stride, .. (kOuts of them) for rows [row, row + kRows). False: a NaN weight code, nothing was written.
 template <WeightFormat kFormat, int kOuts, int kRows>
-HWY_NOINLINE bool Tile(const LinearSpan& p, int64_t n, int64_t row) {
+HWY_NOINLINE bool Tile(const LinearSpan& p, int64_t n, int64_t stride, int64_t row) {
   const float* x[kRows];
   for (int r = 0; r < kRows; ++r) x[r] = p.x[row + r];
   float total[kOuts][kRows] = {};
   if constexpr (kFormat == WeightFormat::kFp4) {
-    Fp4Dot<kOuts, kRows>(p.weight, n, x, total);
+    Fp4Dot<kOuts, kRows>(p.weight, n, stride, x, total);
   } else if constexpr (kFormat == WeightFormat::kFp8) {
-    if (Fp8Dot<kOuts, kRows>(p.weight, n, x, total)) return false;
+    if (Fp8Dot<kOuts, kRows>(p.weight, n, stride, x, total)) return false;
   } else {
-    PlainDot<kFormat == WeightFormat::kBf16, kOuts, kRows>(p.weight, n, x, total);
+    PlainDot<kFormat == WeightFormat::kBf16, kOuts, kRows>(p.weight, n, stride, x, total);
   }
   for (int r = 0; r < kRows; ++r) {
     float* y = p.y[row + r] + (n - p.y_first);
-    for (int o = 0; o < kOuts; ++o) y[o] = p.round_bf16 ? numerics::RoundToBf16(total[o][r]) : total[o][r];
+    for (int o = 0; o < kOuts; ++o) y[o * stride] = p.round_bf16 ? numerics::RoundToBf16(total[o][r]) : total[o][r];
   }
   return true;
 }
 
 // kOuts outputs for all rows, as many rows at a time as the registers hold; the weights are in L1 after the first.
 template <WeightFormat kFormat, int kOuts>
-bool Outputs(const LinearSpan& p, int64_t n) {
+bool Outputs(const LinearSpan& p, int64_t n, int64_t stride) {
   int64_t row = 0;
   for (; row + 4 <= p.rows; row += 4) {
-    if (!Tile<kFormat, kOuts, 4>(p, n, row)) return false;
+    if (!Tile<kFormat, kOuts, 4>(p, n, stride, row)) return false;
   }
   if (row + 2 <= p.rows) {
-    if (!Tile<kFormat, kOuts, 2>(p, n, row)) return false;
+    if (!Tile<kFormat, kOuts, 2>(p, n, stride, row)) return false;
     row += 2;
   }
-  return row == p.rows || Tile<kFormat, kOuts, 1>(p, n, row);
+  return row == p.rows || Tile<kFormat, kOuts, 1>(p, n, stride, row);
 }
 
 // Prepares a scale tile's x in scaled_x, whose rows lie `stride` floats apart. False: the kernel does not cover it.
@@ -245,6 +260,21 @@ bool ScaleTile(const LinearSpan& p, int64_t n, float* scaled, int64_t stride) {
   return true;
 }
 
+// Outputs n, n + stride, .. (count of them) by the other kernel.
+void LeaveToPanel(const LinearSpan& span, int64_t n, int64_t stride, int64_t count) {
+  LinearSpan part = span;
+  if (stride == 1) {
+    part.begin = n;
+    part.end = n + count;
+    return SpanByPanel(part);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    part.begin = n + i * stride;
+    part.end = part.begin + 1;
+    SpanByPanel(part);
+  }
+}
+
 // The whole span, with the panel for the outputs the kernels do not cover. scaled: rows * in floats for FP8.
 template <WeightFormat kFormat, int kOuts>
 void FormatSpan(const LinearSpan& span, float* scaled) {
@@ -258,16 +288,17 @@ void FormatSpan(const LinearSpan& span, float* scaled) {
     const int64_t tile_end = std::min(span.end, (n / 32 + 1) * 32);
     const bool covered = kFormat == WeightFormat::kFp8 ? ScaleTile(span, n, scaled, span.weight.in)
                                                        : kFormat == WeightFormat::kFp4 || span.weight.in % 16 == 0;
-    while (n < tile_end) {
-      const int64_t outs = !covered ? tile_end - n : n + kOuts <= tile_end ? kOuts : 1;
-      if (!covered || !(outs == kOuts ? Outputs<kFormat, kOuts>(stream, n) : Outputs<kFormat, 1>(stream, n))) {
-        LinearSpan part = span;
-        part.begin = n;
-        part.end = n + outs;
-        SpanByPanel(part);
-      }
-      n += outs;
+    const int64_t groups = (tile_end - n) / kOuts;
+    const bool far = FarApart(kFormat, span.rows);
+    const int64_t stride = far ? groups : 1, step = far ? 1 : kOuts;
+    if (!covered) LeaveToPanel(span, n, 1, tile_end - n);
+    for (int64_t i = 0; covered && i < groups; ++i) {
+      if (!Outputs<kFormat, kOuts>(stream, n + i * step, stride)) LeaveToPanel(span, n + i * step, stride, kOuts);
     }
+    for (int64_t i = n + kOuts * groups; covered && i < tile_end; ++i) {  // what kOuts does not divide
+      if (!Outputs<kFormat, 1>(stream, i, 1)) LeaveToPanel(span, i, 1, 1);
+    }
+    n = tile_end;
   }
 }
 
