@@ -14,8 +14,7 @@ std::string Schemas(const std::vector<ToolDefinition>& tools) {
   std::string lines;
   for (const ToolDefinition& tool : tools) {
     if (!lines.empty()) lines += '\n';
-    lines += PythonJson(
-        Json{{"name", tool.name}, {"description", tool.description}, {"parameters", tool.parameters}});
+    lines += PythonJson(Json{{"name", tool.name}, {"description", tool.description}, {"parameters", tool.parameters}});
   }
   return lines;
 }
@@ -57,8 +56,7 @@ Json ArgumentsOf(const ToolCall& call) {
 }
 
 void RenderCall(const ToolCall& call, Prompt* prompt) {
-  RenderTag(false, kInvokeTag, prompt);
-  prompt->Text(" name=\"" + call.name + "\">\n");
+  prompt->Append(InvokeOpening(call.name));
   bool first = true;
   const Json arguments = ArgumentsOf(call);
   for (const auto& [key, value] : arguments.items()) {
@@ -95,10 +93,9 @@ class Renderer {
       : conversation_(conversation), tools_prompt_(tools_prompt) {
     shows_tools_ = conversation.tool_choice != ToolChoice::kNone && !conversation.tools.empty();
     if (shows_tools_ && tools_prompt == nullptr) {
-      throw Error(
-          ErrorCode::kUnsupported,
-          "tools: the wording of the tools block comes with the checkpoint; put its encoding/ folder or a "
-          "tools_prompt.txt beside tokenizer.json");
+      throw Error(ErrorCode::kUnsupported,
+                  "tools: the wording of the tools block comes with the checkpoint; put its encoding/ folder or a "
+                  "tools_prompt.txt beside tokenizer.json");
     }
     messages_ = ArrangeMessages(conversation.messages);
     if ((shows_tools_ || conversation.response_format) && messages_.front().role != Role::kSystem) {
@@ -115,6 +112,7 @@ class Renderer {
       prompt_.Text("\n\n");
       RenderTag(false, kCallsTag, &prompt_);
       prompt_.Text(">\n");
+      if (!conversation_.required_tool.empty()) prompt_.Append(InvokeOpening(conversation_.required_tool));
     }
     return std::move(prompt_);
   }
@@ -127,8 +125,7 @@ class Renderer {
 
   void RenderMessage(size_t index) {
     const Message& message = messages_[index];
-    if (index == 0 && (conversation_.thinking || message.role == Role::kSystem))
-      prompt_.Control(kSystemToken);
+    if (index == 0 && (conversation_.thinking || message.role == Role::kSystem)) prompt_.Control(kSystemToken);
     if (index == 0 && conversation_.thinking) {
       prompt_.Text("Reasoning Effort: " + std::to_string(conversation_.effort) +
                    " (range 1-100, the higher the value, the more thorough the reasoning)\n\n");
@@ -190,6 +187,13 @@ class Renderer {
     const bool keeps = !conversation_.drop_thinking || shows_tools_ || message.prefix;
     const bool with_reasoning = conversation_.thinking && index > 0 && keeps;
     Header(with_reasoning);
+    if (!message.sampled_ids.empty() && message.sampled_thinking == with_reasoning && !message.prefix) {
+      Message open = message;
+      open.prefix = true;
+      prompt_.Ids(message.sampled_ids, RenderAssistantTurn(open, with_reasoning).ToString());
+      prompt_.Control(kEos);
+      return;
+    }
     prompt_.Append(RenderAssistantTurn(message, with_reasoning));
   }
 
@@ -209,13 +213,19 @@ int ParseEffort(std::string_view name) {
   int value = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
   if (error == std::errc() && end == name.data() + name.size() && value >= 1 && value <= 100) return value;
-  throw Error(ErrorCode::kInvalidArgument,
-              "effort must be low, high, xhigh, max or an integer from 1 to 100");
+  throw Error(ErrorCode::kInvalidArgument, "effort must be low, high, xhigh, max or an integer from 1 to 100");
 }
 
 Prompt RenderConversation(const Conversation& conversation, const ToolsPrompt* tools_prompt) {
   CheckConversation(conversation);
   return Renderer(conversation, tools_prompt).Run();
+}
+
+Prompt InvokeOpening(std::string_view name) {
+  Prompt prompt;
+  RenderTag(false, kInvokeTag, &prompt);
+  prompt.Text(" name=\"" + std::string(name) + "\">\n");
+  return prompt;
 }
 
 Prompt RenderAssistantTurn(const Message& turn, bool with_reasoning) {

@@ -39,7 +39,11 @@ struct Message {
   bool prefix = false;                      // assistant, last message: the answer continues this text
   std::optional<std::string> tool_call_id;  // tool
   std::vector<ToolDefinition> tools;        // system: schemas announced from here on
-  std::string task;  // "action", "query", ...: the turn asks for that classification instead
+  std::string task;                         // "action", "query", ...: the turn asks for that classification instead
+  // assistant: what was sampled for this turn behind its header, without EOS. Rendered as these very ids wherever the
+  // turn's header is the one it was sampled behind, so that the prompt goes on as it went then.
+  std::vector<int32_t> sampled_ids;
+  bool sampled_thinking = false;  // that header was <think>
 };
 
 inline constexpr int kDefaultEffort = 75;
@@ -51,8 +55,8 @@ struct Conversation {
   bool drop_thinking = true;    // leaves out the reasoning of recorded turns; off whenever tools are shown
   std::vector<ToolDefinition> tools;
   ToolChoice tool_choice = ToolChoice::kAuto;
-  std::optional<Json>
-      response_format;  // shown to the model as it is: {"type": "json_object"} or a JSON schema
+  std::string required_tool;            // with kRequired: the prompt opens a call of this function, too (InvokeOpening)
+  std::optional<Json> response_format;  // shown to the model as it is: {"type": "json_object"} or a JSON schema
 };
 
 // "low" 50, "high" 75, "xhigh" 75, "max" 100, or an integer from 1 to 100. Errors: kInvalidArgument.
@@ -64,6 +68,9 @@ int ParseEffort(std::string_view name);
 // recorded words. Errors: kInvalidArgument naming the field (messages[i].task, effort, ...); kUnsupported
 // when tools are shown and `tools_prompt` is null.
 Prompt RenderConversation(const Conversation& conversation, const ToolsPrompt* tools_prompt);
+
+// How a call of `name` begins: a prompt with `required_tool` ends with it.
+Prompt InvokeOpening(std::string_view name);
 
 // One assistant turn as the model writes it after its header: [reasoning </think>] content [calls] EOS.
 // `turn.prefix` leaves out EOS (and </think> if nothing follows the reasoning).

@@ -228,5 +228,38 @@ TEST(Prompt, NeighbouringTextIsOneSegment) {
   EXPECT_THROW(prompt.Encode(Tiny()), Error);
 }
 
+// A recorded turn stands in the prompt as its own ids, between the same control tokens.
+TEST(Chat, SampledTurnsKeepTheirIds) {
+  Conversation c;
+  Message turn = Assistant("", "", {{"1", "f", "{}"}});
+  c.messages = {Of(Role::kUser, "hi"), turn, Of(Role::kTool, "done")};
+  const std::vector<int32_t> plain = RenderConversation(c, nullptr).Encode(Tiny());
+  const std::vector<int32_t> sampled = {300, 301, 302};
+  c.messages[1].sampled_ids = sampled;
+  c.messages[1].sampled_thinking = true;
+  EXPECT_EQ(RenderConversation(c, nullptr).Encode(Tiny()), plain) << "sampled behind another header";
+  c.drop_thinking = false;
+  const std::vector<int32_t> ids = RenderConversation(c, nullptr).Encode(Tiny());
+  Conversation before;
+  before.messages = {Of(Role::kUser, "hi")};
+  const std::vector<int32_t> around[] = {RenderConversation(before, nullptr).Encode(Tiny()),
+                                         Tiny().Encode("<｜end▁of▁sentence｜><｜User｜>", AddedTokens::kAll)};
+  std::vector<int32_t> expected = around[0];
+  expected.insert(expected.end(), sampled.begin(), sampled.end());
+  expected.insert(expected.end(), around[1].begin(), around[1].end());
+  ASSERT_GT(ids.size(), expected.size());
+  EXPECT_EQ(std::vector<int32_t>(ids.begin(), ids.begin() + static_cast<long>(expected.size())), expected);
+}
+
+TEST(Chat, ANamedToolIsOpened) {
+  const ToolsPrompt tools = ToolsPrompt::FromTemplate("{tool_schemas}", "t");
+  Conversation c;
+  c.messages = {Of(Role::kUser, "hi")};
+  c.tools = {{"f", "", nullptr}};
+  c.tool_choice = ToolChoice::kRequired;
+  c.required_tool = "f";
+  EXPECT_TRUE(Render(c, &tools).ends_with("<think>\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n"));
+}
+
 }  // namespace
 }  // namespace senko::text

@@ -6,18 +6,24 @@ namespace senko::text {
 
 void Prompt::Text(std::string_view text) {
   if (text.empty()) return;
-  if (!segments_.empty() && !segments_.back().is_control) {
+  if (!segments_.empty() && !segments_.back().is_control && segments_.back().ids.empty()) {
     segments_.back().text.append(text);
   } else {
-    segments_.push_back({false, std::string(text)});
+    segments_.push_back({false, std::string(text), {}});
   }
 }
 
-void Prompt::Control(std::string_view spelling) { segments_.push_back({true, std::string(spelling)}); }
+void Prompt::Control(std::string_view spelling) { segments_.push_back({true, std::string(spelling), {}}); }
+
+void Prompt::Ids(std::vector<int32_t> ids, std::string_view text) {
+  if (!ids.empty()) segments_.push_back({false, std::string(text), std::move(ids)});
+}
 
 void Prompt::Append(const Prompt& other) {
   for (const Segment& segment : other.segments_) {
-    if (segment.is_control) {
+    if (!segment.ids.empty()) {
+      Ids(segment.ids, segment.text);
+    } else if (segment.is_control) {
       Control(segment.text);
     } else {
       Text(segment.text);
@@ -34,6 +40,10 @@ std::string Prompt::ToString() const {
 std::vector<int32_t> Prompt::Encode(const Tokenizer& tokenizer) const {
   std::vector<int32_t> ids;
   for (const Segment& segment : segments_) {
+    if (!segment.ids.empty()) {
+      ids.insert(ids.end(), segment.ids.begin(), segment.ids.end());
+      continue;
+    }
     if (!segment.is_control) {
       const std::vector<int32_t> text = tokenizer.Encode(segment.text, AddedTokens::kNone);
       ids.insert(ids.end(), text.begin(), text.end());

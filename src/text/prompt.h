@@ -13,6 +13,7 @@ namespace senko::text {
 struct Segment {
   bool is_control = false;  // `text` is exactly one control token's spelling
   std::string text;
+  std::vector<int32_t> ids;  // not empty: exactly these ids, whatever `text` says
 };
 
 // Segments in order; neighbouring text is one segment, because where text is cut decides its tokens.
@@ -20,13 +21,15 @@ class Prompt {
  public:
   void Text(std::string_view text);
   void Control(std::string_view spelling);
+  // A recorded stretch: its ids as they were sampled; `text` is for showing.
+  void Ids(std::vector<int32_t> ids, std::string_view text);
   void Append(const Prompt& other);
 
   const std::vector<Segment>& segments() const { return segments_; }
   // All segments' text joined: for showing, never for tokenizing.
   std::string ToString() const;
-  // Ids: a control segment is its token, text is encoded with AddedTokens::kNone, so it can never become one.
-  // Errors: kUnsupported when the tokenizer lacks a control token, naming it.
+  // Ids: a control segment is its token, text is encoded with AddedTokens::kNone, so it can never become one;
+  // recorded ids are copied. Errors: kUnsupported when the tokenizer lacks a control token, naming it.
   std::vector<int32_t> Encode(const Tokenizer& tokenizer) const;
 
  private:

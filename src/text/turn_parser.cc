@@ -33,9 +33,7 @@ struct Found {
   int which;  // index of the tag, or -1
 };
 
-bool MatchesSoFar(std::string_view text, std::string_view tag) {
-  return tag.starts_with(text.substr(0, tag.size()));
-}
+bool MatchesSoFar(std::string_view text, std::string_view tag) { return tag.starts_with(text.substr(0, tag.size())); }
 
 // The first of `tags` in `text`. A place where the text ends inside a tag decides nothing yet and ends the
 // search.
@@ -61,6 +59,18 @@ std::string_view Trim(std::string_view text) {
 
 }  // namespace
 
+TurnStart StartOf(const Prompt& prompt) {
+  // The last think token decides, unless a block was opened behind it. A conversation's text is never control.
+  TurnStart start = TurnStart::kContent;
+  for (const Segment& segment : prompt.segments()) {
+    if (!segment.is_control) continue;
+    if (segment.text == kThinkOpen) start = TurnStart::kReasoning;
+    if (segment.text == kThinkClose || segment.text == kAssistantToken) start = TurnStart::kContent;
+    if (segment.text == kDsml) start = TurnStart::kToolCalls;
+  }
+  return start;
+}
+
 TurnParser::TurnParser(TurnStart start)
     : state_(start == TurnStart::kReasoning ? State::kReasoning
              : start == TurnStart::kContent ? State::kContent
@@ -71,6 +81,7 @@ void TurnParser::Feed(std::string_view bytes, std::vector<TurnEvent>* events) {
   while (Step(events)) {
   }
   pending_.erase(0, taken_);
+  dropped_ += taken_;
   taken_ = 0;
 }
 
@@ -99,7 +110,7 @@ bool TurnParser::Step(std::vector<TurnEvent>* events) {
 
 void TurnParser::Emit(TurnEvent::Kind kind, std::string_view text, std::vector<TurnEvent>* events) {
   const bool is_call = kind != TurnEvent::Kind::kReasoning && kind != TurnEvent::Kind::kContent;
-  events->push_back({kind, std::string(text), is_call ? call_ : -1});
+  events->push_back({kind, std::string(text), is_call ? call_ : -1, is_call ? 0 : position()});
 }
 
 // Passes the first `size` bytes on as reasoning or content.
@@ -116,8 +127,7 @@ bool TurnParser::StepWords(std::vector<TurnEvent>* events) {
   constexpr std::string_view kTags[] = {kCallsOpenInvoke, kCallsOpenClose, kThinkClose};
   const std::span<const std::string_view> tags(kTags, state_ == State::kReasoning ? 3 : 2);
   if (section_empty_) {
-    for (const std::string_view tag :
-         {kCallsOpenInvoke.substr(kBreak.size()), kCallsOpenClose.substr(kBreak.size())}) {
+    for (const std::string_view tag : {kCallsOpenInvoke.substr(kBreak.size()), kCallsOpenClose.substr(kBreak.size())}) {
       if (!MatchesSoFar(Rest(), tag)) continue;
       if (Rest().size() < tag.size()) return false;
       Take(kCallsOpen.size());
@@ -254,8 +264,7 @@ void TurnParser::EndValue(std::vector<TurnEvent>* events) {
   BeginValue(events);
   const bool is_json = IsJson(value_, kMaxValueDepth);
   malformed_ |= !is_json;
-  Emit(TurnEvent::Kind::kToolArguments, is_json ? std::string(Trim(value_)) : PythonJsonString(value_),
-       events);
+  Emit(TurnEvent::Kind::kToolArguments, is_json ? std::string(Trim(value_)) : PythonJsonString(value_), events);
 }
 
 void TurnParser::EndCall(std::vector<TurnEvent>* events) {
@@ -291,8 +300,7 @@ void TurnParser::Finish(std::vector<TurnEvent>* events) {
       names_.erase(name_);  // half a number is another number: it is left out
     }
   }
-  if (state_ == State::kValue || state_ == State::kInvokeBody || state_ == State::kParameterHead)
-    EndCall(events);
+  if (state_ == State::kValue || state_ == State::kInvokeBody || state_ == State::kParameterHead) EndCall(events);
   state_ = State::kDone;
 }
 

@@ -1,6 +1,7 @@
 // The inverse of the chat encoding: what the model writes, taken apart while it arrives (model.md 7.4).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -22,6 +23,7 @@ struct TurnEvent {
   Kind kind;
   std::string text;  // well-formed UTF-8, never a part of a character, never a part of a tag
   int call = -1;     // number of the call, from 0; -1 for reasoning and content
+  uint64_t at = 0;   // reasoning and content: where `text` begins in what was fed (made well-formed), in bytes
 };
 
 // Where the prompt left off.
@@ -30,6 +32,9 @@ enum class TurnStart {
   kContent,    // behind </think>
   kToolCalls,  // inside a calls block that the prompt opened (ToolChoice::kRequired)
 };
+
+// Where a rendered prompt leaves off, whose last turn is the assistant's.
+TurnStart StartOf(const Prompt& prompt);
 
 // A state machine over bytes. The events, with neighbouring texts of one kind joined, depend on the bytes
 // alone and not on how they were cut. Rules:
@@ -59,18 +64,16 @@ class TurnParser {
   bool done() const { return state_ == State::kDone; }
   // Something did not follow the grammar (or the turn ended inside a block).
   bool malformed() const { return malformed_; }
+  bool in_reasoning() const { return state_ == State::kReasoning; }
+  // A call has begun and not ended.
+  bool in_call() const {
+    return state_ == State::kInvokeBody || state_ == State::kParameterHead || state_ == State::kValue;
+  }
+  // Of what was fed (made well-formed), the bytes whose meaning is settled: passed on, or part of a tag.
+  uint64_t position() const { return dropped_ + taken_; }
 
  private:
-  enum class State {
-    kReasoning,
-    kContent,
-    kBetweenCalls,
-    kInvokeHead,
-    kInvokeBody,
-    kParameterHead,
-    kValue,
-    kDone
-  };
+  enum class State { kReasoning, kContent, kBetweenCalls, kInvokeHead, kInvokeBody, kParameterHead, kValue, kDone };
 
   bool Step(std::vector<TurnEvent>* events);
   bool StepWords(std::vector<TurnEvent>* events);
@@ -92,6 +95,7 @@ class TurnParser {
   Utf8Stream utf8_;
   std::string pending_;  // read; what is not yet decided begins at taken_
   size_t taken_ = 0;
+  uint64_t dropped_ = 0;       // bytes that have left pending_
   bool section_empty_ = true;  // nothing of this reasoning or content has been passed on
   bool malformed_ = false;
   int call_ = -1;

@@ -283,5 +283,54 @@ TEST(ParseTurn, TakesTheEndTokenAway) {
   EXPECT_FALSE(turn.malformed);
 }
 
+// Words lie where they say they lie, and what is settled is never words that are yet to come.
+TEST(TurnParser, PositionsOfWords) {
+  const std::string text = "why<\n\n</think>say 日本 <｜ that\n\n" + Calls(Invoke("f", "")).substr(2);
+  for (size_t cut = 1; cut <= text.size(); ++cut) {
+    TurnParser parser(kReasoning);
+    std::vector<TurnEvent> events;
+    uint64_t settled = 0;
+    for (size_t at = 0; at < text.size(); at += cut) {
+      events.clear();
+      parser.Feed(std::string_view(text).substr(at, cut), &events);
+      for (const TurnEvent& event : events) {
+        if (event.kind != TurnEvent::Kind::kReasoning && event.kind != TurnEvent::Kind::kContent) continue;
+        EXPECT_EQ(text.substr(event.at, event.text.size()), event.text);
+        EXPECT_GE(event.at, settled);
+      }
+      EXPECT_GE(parser.position(), settled);
+      EXPECT_LE(parser.position(), std::min(text.size(), at + cut));
+      settled = parser.position();
+    }
+    EXPECT_EQ(settled, text.size());
+  }
+}
+
+TEST(TurnParser, StartsWhereThePromptLeavesOff) {
+  const ToolsPrompt tools = ToolsPrompt::FromTemplate("{dsml_token}{thinking_start_token}{tool_schemas}", "t");
+  Message user, turn;
+  user.content = "<think>";
+  turn.role = Role::kAssistant;
+  turn.tool_calls = {{"1", "f", "{}"}};
+  Conversation c;
+  c.messages = {user, turn, user};
+  c.tools = {{"f", "", nullptr}};
+  const auto start = [&] { return StartOf(RenderConversation(c, &tools)); };
+  EXPECT_EQ(start(), TurnStart::kReasoning);
+  c.thinking = false;
+  EXPECT_EQ(start(), TurnStart::kContent);
+  c.tool_choice = ToolChoice::kRequired;
+  EXPECT_EQ(start(), TurnStart::kToolCalls);
+  c.tool_choice = ToolChoice::kAuto;
+  c.thinking = true;
+  turn.tool_calls.clear();
+  turn.prefix = true;
+  turn.reasoning = "so";
+  c.messages.push_back(turn);
+  EXPECT_EQ(start(), TurnStart::kReasoning);
+  c.messages.back().content = "Well,";
+  EXPECT_EQ(start(), TurnStart::kContent);
+}
+
 }  // namespace
 }  // namespace senko::text

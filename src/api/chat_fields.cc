@@ -1,0 +1,88 @@
+#include "api/chat_fields.h"
+
+#include "api/chat_prompt.h"
+#include "api/message_fields.h"
+#include "api/tool_fields.h"
+
+namespace senko::api {
+namespace {
+
+// DeepSeek's {"type": "enabled" | "disabled"}.
+void ReadThinking(Fields* fields, text::Conversation* conversation) {
+  const Json* thinking = fields->Object("thinking");
+  if (thinking == nullptr) return;
+  Fields inner(*thinking, "thinking");
+  const std::string type = inner.String("type").value_or("");
+  if (type != "enabled" && type != "disabled") inner.Fail("type", "must be enabled or disabled");
+  inner.Finish();
+  conversation->thinking = type == "enabled";
+}
+
+void ReadTemplateFields(Fields* fields, text::Conversation* conversation) {
+  const Json* arguments = fields->Object("chat_template_kwargs");
+  if (arguments == nullptr) return;
+  Fields inner(*arguments, "chat_template_kwargs");
+  const auto thinking = inner.Bool("thinking");
+  const auto enable = inner.Bool("enable_thinking");
+  if (thinking && enable && *thinking != *enable) inner.Fail("enable_thinking", "contradicts thinking");
+  if (thinking || enable) conversation->thinking = thinking ? *thinking : *enable;
+  if (const Json* effort = inner.Find("reasoning_effort")) {
+    ApplyEffort(*effort, inner, "reasoning_effort", conversation);
+  }
+  if (const auto drop = inner.Bool("drop_thinking")) conversation->drop_thinking = *drop;
+  inner.Finish();
+}
+
+// A format other than text is shown to the model by the template, but nothing here forces it: refused, so that nobody
+// relies on it.
+void ReadResponseFormat(Fields* fields) {
+  const Json* format = fields->Object("response_format");
+  if (format == nullptr) return;
+  Fields inner(*format, "response_format");
+  if (inner.String("type").value_or("") != "text") {
+    inner.Fail("type", "must be text; no other format can be forced here", ErrorCode::kUnsupported);
+  }
+  inner.Finish();
+}
+
+}  // namespace
+
+ChatFields ReadChat(Fields* fields, const ApiContext& context) {
+  ChatFields out;
+  text::Conversation& conversation = out.conversation;
+  conversation.thinking = context.options().default_thinking;
+  const Json::array_t* messages = fields->Array("messages");
+  if (messages == nullptr || messages->empty()) fields->Fail("messages", "must be a list of at least one message");
+  conversation.messages = ReadChatMessages(*messages);
+
+  ReadThinking(fields, &conversation);
+  if (const Json* effort = fields->Find("reasoning_effort")) {
+    ApplyEffort(*effort, *fields, "reasoning_effort", &conversation);
+  }
+  ReadTemplateFields(fields, &conversation);
+  ReadResponseFormat(fields);
+
+  const bool continues = fields->Bool("continue_final_message").value_or(false);
+  const auto generation_prompt = fields->Bool("add_generation_prompt");
+  text::Message& last = conversation.messages.back();
+  if (continues) {
+    if (generation_prompt.value_or(false)) {
+      fields->Fail("add_generation_prompt", "cannot be true together with continue_final_message");
+    }
+    if (last.role != text::Role::kAssistant) {
+      fields->Fail("continue_final_message", "needs an assistant message at the end");
+    }
+    last.prefix = true;
+  } else if (!generation_prompt.value_or(true)) {
+    fields->Fail("add_generation_prompt", "may be false only with continue_final_message");
+  }
+  if (last.prefix && !last.tool_calls.empty()) {
+    fields->Fail("messages", "must not end with a turn to be continued behind its tool calls");
+  }
+  ToolFields tools = ReadChatTools(fields);
+  out.one_call = tools.one_call;
+  UseTools(std::move(tools), &conversation);
+  return out;
+}
+
+}  // namespace senko::api

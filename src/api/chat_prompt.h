@@ -1,0 +1,39 @@
+// From a conversation to a prompt's ids and to how its answer begins.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "api/context.h"
+#include "api/fields.h"
+#include "api/generation.h"
+#include "api/tool_fields.h"
+#include "text/chat.h"
+
+namespace senko::api {
+
+struct ChatPrompt {
+  std::vector<int32_t> ids;
+  TurnOpening turn;
+  std::vector<int32_t> opened_ids;  // what the prompt wrote behind the turn's header
+  bool rememberable = true;         // the turn is new from its header on
+};
+
+// Renders and tokenizes, with remembered turns put in place. Errors: of RenderConversation; RequestError for an image's
+// token or a conversation that cannot be continued.
+ChatPrompt BuildChatPrompt(ApiContext& context, const MemoryScope& scope, text::Conversation* conversation);
+
+// The plan of a chat's answer but for its writer. `request` and `text` hold the sampling fields.
+AnswerPlan PlanChat(const ChatPrompt& prompt, const text::Conversation& conversation, const MemoryScope& scope,
+                    GenerationRequest request, TextOptions text);
+
+void UseTools(ToolFields tools, text::Conversation* conversation);
+
+// reasoning_effort: "none", OpenAI's and DeepSeek's names, or 1 to 100. OpenAI's "minimal" is our "low", its "medium",
+// which its clients send unasked, our default.
+void ApplyEffort(const Json& value, const Fields& fields, std::string_view name, text::Conversation* conversation);
+
+// Whether `model`, if given, is one that is served. Error: kNotFound, code model_not_found.
+void CheckModel(Fields* fields, const ApiContext& context);
+
+}  // namespace senko::api

@@ -1,0 +1,134 @@
+// POST /v1/completions
+#include "api/chat_prompt.h"
+#include "api/completion_writer.h"
+#include "api/context_length.h"
+#include "api/ids.h"
+#include "api/request_body.h"
+#include "api/routes.h"
+#include "api/stream_fields.h"
+
+namespace senko::api {
+namespace {
+
+constexpr size_t kMaxPrompts = 1024;
+constexpr int64_t kMaxAllChoices = 2048;   // prompts times n
+constexpr int64_t kDefaultMaxTokens = 16;  // as this route has always had it
+
+std::vector<int32_t> ReadIds(const Json::array_t& list, const std::string& path, const EngineLimits& limits) {
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (const Json& item : list) {
+    const auto id = AsInteger(item, 0, limits.vocab_size - 1);
+    if (!id) {
+      throw RequestError(
+          ErrorCode::kInvalidArgument,
+          Indexed(path, ids.size()) + " must be a token id from 0 to " + std::to_string(limits.vocab_size - 1), path);
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
+}
+
+// A string, a list of strings, ids, or a list of lists of ids. Raw prompts are the one place where a control token's
+// spelling is that token.
+std::vector<std::vector<int32_t>> ReadPrompts(Fields* fields, const ApiContext& context) {
+  const Json* prompt = fields->Find("prompt");
+  if (prompt == nullptr) fields->Fail("prompt", "must be a string, a list of strings, token ids or lists of token ids");
+  const text::Tokenizer& tokenizer = context.tokenizer();
+  std::vector<std::vector<int32_t>> prompts;
+  const auto add = [&](const Json& item, const std::string& path) {
+    if (item.is_string()) {
+      prompts.push_back(tokenizer.Encode(item.get_ref<const std::string&>(), text::AddedTokens::kAll));
+    } else if (item.is_array()) {
+      prompts.push_back(ReadIds(item.get_ref<const Json::array_t&>(), path, context.limits()));
+    } else {
+      throw RequestError(ErrorCode::kInvalidArgument, path + " must be a string or a list of token ids", path);
+    }
+    CheckPrompt(prompts.back(), context.limits(), path);
+  };
+  const bool is_list = prompt->is_array() && !prompt->empty() && !(*prompt)[0].is_number();
+  if (!is_list) {
+    add(*prompt, "prompt");
+    return prompts;
+  }
+  if (prompt->size() > kMaxPrompts) {
+    fields->Fail("prompt", "must have at most " + std::to_string(kMaxPrompts) + " items");
+  }
+  for (size_t i = 0; i < prompt->size(); ++i) add((*prompt)[i], Indexed("prompt", i));
+  return prompts;
+}
+
+}  // namespace
+
+void Completions(const std::shared_ptr<Incoming>& incoming) {
+  ApiContext& context = *incoming->context;
+  const Json body = ParseBody(incoming->http.body);
+  Fields fields(body);
+  CheckModel(&fields, context);
+  AcceptMetadata(&fields);
+  RefuseUnsupported(&fields);
+  fields.Refuse({"suffix", "messages", "tools"});
+  if (fields.Integer("best_of", INT64_MIN, INT64_MAX).value_or(1) != 1) {
+    fields.Fail("best_of", "must be 1; ask for n choices instead", ErrorCode::kUnsupported);
+  }
+  if (const Json* format = fields.Object("response_format")) {
+    Fields inner(*format, "response_format");
+    if (inner.String("type").value_or("") != "text") {
+      inner.Fail("type", "must be text; no other format can be forced here", ErrorCode::kUnsupported);
+    }
+    inner.Finish();
+  }
+
+  GenerationRequest request;
+  TextOptions text;
+  ReadSampling(&fields, context.tokenizer(), context.limits(), &request, &text);
+  SamplingOptions& sampling = request.sampling;
+  CompletionStyle style;
+  const StreamFields stream = ReadStream(&fields);
+  style.stream = stream.stream;
+  style.include_usage = stream.include_usage;
+  style.continuous_usage = stream.continuous_usage;
+  style.per_prompt = request.n;
+  style.echo = fields.Bool("echo").value_or(false);
+  if (const auto logprobs = fields.Integer("logprobs", 0, kMaxLogprobs)) {
+    sampling.logprobs = static_cast<int>(*logprobs);
+    style.logprobs.emplace(context.tokenizer(), sampling.logprobs, text.skip_special);
+    if (style.echo) sampling.prompt_logprobs = sampling.logprobs;
+  }
+  if (const auto prompt = fields.Integer("prompt_logprobs", 0, kMaxLogprobs)) {
+    if (style.stream) fields.Fail("prompt_logprobs", "is not possible with stream; echo with logprobs is");
+    sampling.prompt_logprobs = std::max(sampling.prompt_logprobs, static_cast<int>(*prompt));
+    style.prompt_logprobs.emplace(context.tokenizer(), static_cast<int>(*prompt), text.skip_special);
+  }
+  TokenBudget budget;
+  budget.otherwise = kDefaultMaxTokens;
+  budget.asked = fields.Integer("max_tokens", style.echo ? 0 : 1, INT64_MAX);
+  if (budget.asked == 0) {  // scores the prompt alone; the engine draws at least one token
+    style.echo_only = true;
+    budget.asked = 1;
+  }
+  std::vector<std::vector<int32_t>> prompts = ReadPrompts(&fields, context);
+  fields.Finish();
+  if (static_cast<int64_t>(prompts.size()) * request.n > kMaxAllChoices) {
+    fields.Fail("n", "times the number of prompts must be at most " + std::to_string(kMaxAllChoices));
+  }
+
+  AnswerPlan plan;
+  text.logprobs = style.logprobs.has_value();
+  plan.text = std::move(text);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (style.echo) style.prompts.push_back(context.tokenizer().Decode(prompts[i], false));
+    GenerationRequest one = request;
+    one.id = incoming->http.id;
+    one.sampling.max_tokens = ResolveMaxTokens(static_cast<int64_t>(prompts[i].size()), budget, context.limits());
+    CheckMinTokens(one.sampling);
+    one.prompt = std::move(prompts[i]);
+    plan.requests.push_back(std::move(one));
+  }
+  plan.id = NewId("cmpl-");
+  plan.stream = style.stream;
+  plan.writer = MakeCompletionWriter(incoming->exchange, std::move(style));
+  StartGeneration(incoming, std::move(plan));
+}
+
+}  // namespace senko::api

@@ -1,0 +1,47 @@
+#include "api/context_length.h"
+
+#include <algorithm>
+#include <string>
+
+#include "api/errors.h"
+
+namespace senko::api {
+
+int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const EngineLimits& limits) {
+  const int64_t rest = limits.max_model_len - prompt_tokens;
+  const auto refuse = [&](std::string_view field, const std::string& why) {
+    throw RequestError(ErrorCode::kInvalidArgument,
+                       "this model's maximum context length is " + std::to_string(limits.max_model_len) +
+                           " tokens, but the prompt has " + std::to_string(prompt_tokens) + why,
+                       std::string(field), std::string(kContextLengthExceeded));
+  };
+  if (rest < 1) {
+    refuse("prompt", budget.asked ? " and " + std::to_string(*budget.asked) + " more were asked for"
+                                  : ", which leaves no room for an answer");
+  }
+  if (!budget.asked) return budget.otherwise ? std::min(*budget.otherwise, rest) : rest;
+  if (*budget.asked > rest) {
+    refuse(budget.field,
+           " and " + std::to_string(*budget.asked) + " more were asked for; at most " + std::to_string(rest) + " fit");
+  }
+  return *budget.asked;
+}
+
+void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, std::string_view field) {
+  const auto refuse = [&](const std::string& why) {
+    throw RequestError(ErrorCode::kInvalidArgument, std::string(field) + " " + why, std::string(field));
+  };
+  if (prompt.empty()) refuse("must not be empty");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] < 0 || prompt[i] >= limits.vocab_size) {
+      refuse("holds at position " + std::to_string(i) + " an id outside the vocabulary of " +
+             std::to_string(limits.vocab_size));
+    }
+    if (prompt[i] == limits.image_token && limits.image_token >= 0) {
+      refuse("holds at position " + std::to_string(i) +
+             " the image token, which stands for pixels; none are read here");
+    }
+  }
+}
+
+}  // namespace senko::api

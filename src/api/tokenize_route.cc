@@ -1,0 +1,76 @@
+// POST /tokenize, POST /detokenize
+#include "api/chat_fields.h"
+#include "api/chat_prompt.h"
+#include "api/json_text.h"
+#include "api/request_body.h"
+#include "api/routes.h"
+#include "text/utf8_stream.h"
+
+namespace senko::api {
+
+// A chat is rendered and tokenized as /v1/chat/completions would (remembered turns aside). A `prompt` is a raw
+// completion's: special tokens' spellings are those tokens, unless parse_special is false.
+void Tokenize(const std::shared_ptr<Incoming>& incoming) {
+  ApiContext& context = *incoming->context;
+  const text::Tokenizer& tokenizer = context.tokenizer();
+  const Json body = ParseBody(incoming->http.body);
+  Fields fields(body);
+  CheckModel(&fields, context);
+  fields.Accept({"add_special_tokens"});  // the tokenizer adds none
+  const bool strings = fields.Bool("return_token_strs").value_or(false);
+  std::vector<int32_t> ids;
+  if (fields.Find("messages") != nullptr) {
+    fields.Refuse({"prompt", "chat_template"});
+    ChatFields chat = ReadChat(&fields, context);
+    fields.Finish();
+    ids = text::RenderConversation(chat.conversation, context.tools_prompt()).Encode(tokenizer);
+  } else {
+    const auto prompt = fields.String("prompt");
+    if (!prompt) fields.Fail("prompt", "must be a string (or send messages)");
+    const bool special = fields.Bool("parse_special").value_or(true);
+    fields.Finish();
+    ids = tokenizer.Encode(*prompt, special ? text::AddedTokens::kAll : text::AddedTokens::kNone);
+  }
+  std::string out = "{\"count\":";
+  AppendNumber(static_cast<int64_t>(ids.size()), &out) += ",\"max_model_len\":";
+  AppendNumber(context.limits().max_model_len, &out) += ",\"tokens\":[";
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i != 0) out += ',';
+    AppendNumber(ids[i], &out);
+  }
+  out += "],\"token_strs\":";
+  if (!strings) {
+    out += "null";
+  } else {
+    out += '[';
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (i != 0) out += ',';
+      AppendString(tokenizer.TokenSpelling(ids[i]), &out);
+    }
+    out += ']';
+  }
+  ReplyNow(*incoming, out += '}');
+}
+
+void Detokenize(const std::shared_ptr<Incoming>& incoming) {
+  ApiContext& context = *incoming->context;
+  const Json body = ParseBody(incoming->http.body);
+  Fields fields(body);
+  CheckModel(&fields, context);
+  const Json::array_t* list = fields.Array("tokens");
+  if (list == nullptr) fields.Fail("tokens", "must be a list of token ids");
+  std::vector<int32_t> ids;
+  for (const Json& item : *list) {
+    const auto id = AsInteger(item, 0, context.tokenizer().vocab_size() - 1);
+    if (!id) {
+      fields.Fail("tokens", "must hold ids from 0 to " + std::to_string(context.tokenizer().vocab_size() - 1));
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  fields.Finish();
+  std::string out = "{\"prompt\":";
+  AppendString(context.tokenizer().Decode(ids, false), &out);
+  ReplyNow(*incoming, out += '}');
+}
+
+}  // namespace senko::api

@@ -1,0 +1,66 @@
+#include "api/workers.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace senko::api {
+
+struct Workers::State {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<std::function<void()>> jobs;
+  int idle = 0;  // threads that wait: nobody is woken, which costs a system call, when all are at work
+  bool stopping = false;
+  std::vector<std::thread> threads;
+
+  void Run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      while (jobs.empty() && !stopping) {
+        ++idle;
+        wake.wait(lock);
+        --idle;
+      }
+      if (jobs.empty()) return;
+      std::function<void()> job = std::move(jobs.front());
+      jobs.pop_front();
+      lock.unlock();
+      job();
+      job = nullptr;  // what it owns goes before the lock is taken
+      lock.lock();
+    }
+  }
+};
+
+Workers::Workers(int threads) : state_(std::make_unique<State>()) {
+  for (int i = 0; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->Run(); });
+}
+
+Workers::~Workers() { Stop(); }
+
+void Workers::Post(std::function<void()> job) {
+  bool notify = false;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->stopping) return;
+    state_->jobs.push_back(std::move(job));
+    notify = state_->idle > 0;
+  }
+  if (notify) state_->wake.notify_one();
+}
+
+void Workers::Stop() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->wake.notify_all();
+  for (std::thread& thread : state_->threads) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+}  // namespace senko::api

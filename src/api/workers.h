@@ -1,0 +1,27 @@
+// A few threads that run what is posted to them, in order of posting. One set reads long requests, another writes
+// answers, so that neither an I/O thread nor the engine's thread ever waits for text.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace senko::api {
+
+class Workers {
+ public:
+  explicit Workers(int threads);
+  ~Workers();  // stops
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  // Never blocks. A job must not throw. Jobs posted after Stop are dropped.
+  void Post(std::function<void()> job);
+  // Runs what was posted before, then joins. Not from a job.
+  void Stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace senko::api
