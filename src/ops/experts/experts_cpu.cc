@@ -32,6 +32,8 @@ struct Piece {
   bool routed = true;
 };
 
+PackFor PackedFor(const Piece& piece) { return piece.rows <= kSkinnyRows ? PackFor::kFewRows : PackFor::kManyRows; }
+
 // Filled once per call by the calling thread; grows to the largest step and stays.
 struct Plan {
   std::vector<Piece> pieces;
@@ -134,7 +136,9 @@ void UpTask(const ExpertsParams& p, const Plan& plan, const Piece& piece, int64_
     SwigluRow(temp.g_rows[r], temp.u_rows[r], end - begin, p.swiglu_limit, weight, p.round_bf16, y);
     if (p.round_activations) numerics::QdqFp8Row(y, end - begin, y, true);
     if (packed) {
-      for (int64_t k = begin; k < end; k += 32) PackGroup(y + (k - begin), k, piece.weights->w2.in, plan.h[i]);
+      for (int64_t k = begin; k < end; k += 32) {
+        PackGroup(y + (k - begin), k, piece.weights->w2.in, PackedFor(piece), plan.h[i]);
+      }
     }
   }
 }
@@ -184,15 +188,19 @@ void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
   MakePlan(p, s, wave, plan);
 
   bool pack = false;
+  PackFor pack_for = PackFor::kManyRows;  // kFewRows if any expert is to have few
   int64_t most_rows = 0;
   for (const Piece& piece : plan.pieces) {
     pack = pack || NeedsPacking(piece.weights->w1.format) || NeedsPacking(piece.weights->w3.format);
     most_rows = std::max(most_rows, piece.rows);
+    if (NeedsPacking(piece.weights->w1.format) && PackedFor(piece) == PackFor::kFewRows) pack_for = PackFor::kFewRows;
     SENKO_CHECK(piece.weights->w1.format == piece.weights->w3.format);
   }
   if (pack) {
     pool.ParallelFor(p.rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) PackRow(p.x + r * p.hidden, p.hidden, s.x + r * PackedFloats(p.hidden));
+      for (int64_t r = begin; r < end; ++r) {
+        PackRow(p.x + r * p.hidden, p.hidden, pack_for, s.x + r * PackedFloats(p.hidden));
+      }
     });
   }
 
@@ -203,7 +211,7 @@ void ExpertsCpu(const ExpertsParams& p, ThreadPool& pool) {
     const Piece& piece = plan.pieces[i];
     const int64_t inter = piece.weights->w1.out, begin = b * block, end = std::min(begin + block, inter);
     if (begin == 0 && NeedsPacking(piece.weights->w2.format)) {  // the lanes past the last column
-      for (int64_t r = piece.begin; r < piece.begin + piece.rows; ++r) PackEnd(inter, plan.h[r]);
+      for (int64_t r = piece.begin; r < piece.begin + piece.rows; ++r) PackEnd(inter, PackedFor(piece), plan.h[r]);
     }
     UpTask(p, plan, piece, begin, end);
   });

@@ -55,9 +55,11 @@ void RunRows(const LinearParams* p, int count, int64_t row0, int64_t rows, CallS
     s.packed_x[r] = s.packed.data() + r * packed_floats;
     for (int i = 0; i < count; ++i) s.y[i * rows + r] = p[i].y + (row0 + r) * p[i].y_stride;
   }
+  const PackFor pack_for = rows <= kSkinnyRows ? PackFor::kFewRows : PackFor::kManyRows;
   if (pack) {
     pool.ParallelFor(rows, 4, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) PackRow(s.x[r], first.weight.in, s.packed.data() + r * packed_floats);
+      for (int64_t r = begin; r < end; ++r)
+        PackRow(s.x[r], first.weight.in, pack_for, s.packed.data() + r * packed_floats);
     });
   }
   int64_t outputs[kMaxLinears], first_task[kMaxLinears + 1] = {0};

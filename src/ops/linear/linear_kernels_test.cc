@@ -15,20 +15,21 @@ namespace {
 using test::Weight;
 using Rows = std::vector<std::vector<float>>;
 
-std::vector<float> Packed(const std::vector<float>& x) {
+std::vector<float> Packed(const std::vector<float>& x, PackFor rows = PackFor::kFewRows) {
   const int64_t in = static_cast<int64_t>(x.size());
   std::vector<float> packed = test::Poisoned(PackedFloats(in));
-  PackRow(x.data(), in, packed.data());
+  PackRow(x.data(), in, rows, packed.data());
   return packed;
 }
 
 // Outputs [begin, end) of every row by one kernel; NaN where it wrote nothing.
-Rows RunKernel(void (*kernel)(const LinearSpan&), const WeightView& w, const Rows& x, int64_t begin, int64_t end) {
+Rows RunKernel(void (*kernel)(const LinearSpan&), const WeightView& w, const Rows& x, int64_t begin, int64_t end,
+               PackFor rows = PackFor::kFewRows) {
   Rows in = x, y(x.size(), test::Poisoned(end - begin));
   std::vector<const float*> x_rows;
   std::vector<float*> y_rows;
   for (size_t r = 0; r < x.size(); ++r) {
-    if (NeedsPacking(w.format)) in[r] = Packed(x[r]);
+    if (NeedsPacking(w.format)) in[r] = Packed(x[r], rows);
     x_rows.push_back(in[r].data());
     y_rows.push_back(y[r].data());
   }
@@ -68,6 +69,7 @@ void ExpectAllSame(const Weight& w, const Rows& x, int64_t begin, int64_t end) {
     ExpectSame(RunKernel(SpanByStream, w.view, x, begin, end), want, std::string("stream ") + hwy::TargetName(target));
     if (w.view.format == WeightFormat::kFp4 && HasDigitKernel()) {
       ExpectSame(RunKernel(SpanByDigits, w.view, x, begin, end), want, "digits");
+      ExpectSame(RunKernel(SpanByDigits, w.view, x, begin, end, PackFor::kManyRows), want, "digits without any");
     }
   }
 }

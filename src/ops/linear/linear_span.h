@@ -13,11 +13,13 @@ constexpr bool NeedsPacking(WeightFormat format) { return format == WeightFormat
 constexpr int64_t kFp4BlockCols = 512;
 constexpr int64_t PackedCols(int64_t in) { return (in + kFp4BlockCols - 1) / kFp4BlockCols * kFp4BlockCols; }
 int64_t PackedFloats(int64_t in);
-void PackRow(const float* x, int64_t in, float* packed);
+// Digits are worth their making where few rows stream a weight. Without them every kernel works, in floats.
+enum class PackFor { kFewRows, kManyRows };
+void PackRow(const float* x, int64_t in, PackFor rows, float* packed);
 // PackRow piece by piece, in any order and by any threads: columns [k, k + 32), k a multiple of 32, and what follows
 // the last column.
-void PackGroup(const float* x, int64_t k, int64_t in, float* packed);
-void PackEnd(int64_t in, float* packed);
+void PackGroup(const float* x, int64_t k, int64_t in, PackFor rows, float* packed);
+void PackEnd(int64_t in, PackFor rows, float* packed);
 
 // Outputs [begin, end) of `weight` for `rows` rows from x[r] (packed where needed): output n goes to y[r][n - y_first].
 struct LinearSpan {
