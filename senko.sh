@@ -17,6 +17,8 @@ usage() {
   cat <<'EOF'
 Usage: ./senko.sh COMMAND [ARGUMENTS]
 
+  serve [FLAGS]          build if needed and serve the small bundled model, or --model DIR, on http://127.0.0.1:8000
+  chat [FLAGS]           talk to a server from this terminal
   generate "text"        build if needed and let the small bundled model go on from "text"
   generate --model DIR --prompt "text" ...   the same with a checkpoint; arguments are those of `senko generate`
   build [PRESET]         configure and build a preset of CMakePresets.json (release)
@@ -24,7 +26,6 @@ Usage: ./senko.sh COMMAND [ARGUMENTS]
   bench [ARGUMENTS]      build and run `senko bench`
   lint                   clang-format and clang-tidy over src/
   senko ARGUMENTS        build and run the program with these arguments
-  serve                  not there yet
 
 Missing packages are installed with apt (through sudo when not root), after saying which.
 EOF
@@ -353,7 +354,8 @@ case ${1:-help} in
   bench) shift; build_program; run_program bench "$@" ;;
   lint) command_lint ;;
   senko) shift; build_program; run_program "$@" ;;
-  serve) fail "serving comes with the server room, which does not exist yet; try: ./senko.sh generate \"Hello\"" ;;
+  serve) shift; build_program; run_program serve "$@" ;;
+  chat) shift; build_program; run_program chat "$@" ;;
   help | -h | --help) usage ;;
   *) usage >&2; fail "unknown command '$1'" ;;
 esac

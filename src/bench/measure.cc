@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 namespace senko::bench {
@@ -19,8 +20,13 @@ double MedianSeconds(const std::function<void()>& work, double min_seconds, int 
     const bool enough_time = std::chrono::duration<double>(end - start).count() >= min_seconds;
     if (enough_time && static_cast<int>(runs.size()) >= min_runs) break;
   }
-  std::nth_element(runs.begin(), runs.begin() + static_cast<long>(runs.size() / 2), runs.end());
-  return runs[runs.size() / 2];
+  return Median(std::move(runs));
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace senko::bench

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "bench/measure.h"
 #include "runtime/session.h"
 
 namespace senko::bench {
@@ -15,11 +16,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double Median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 // Random ids that are no image tokens.
 std::vector<int32_t> RandomTokens(const config::ModelConfig& config, int64_t count, uint64_t seed) {

@@ -10,6 +10,7 @@
 #include "bench/machine.h"
 #include "bench/model_bench.h"
 #include "bench/op_bench.h"
+#include "bench/replay_bench.h"
 #include "checkpoint/make_model.h"
 #include "cli/commands.h"
 #include "cli/run_context.h"
@@ -71,6 +72,32 @@ int RunModelBench(BenchModelOptions options, const char* name, Bench bench) {
 int RunBenchDecode(const BenchModelOptions& options) { return RunModelBench(options, "decode", bench::BenchDecode); }
 
 int RunBenchPrefill(const BenchModelOptions& options) { return RunModelBench(options, "prefill", bench::BenchPrefill); }
+
+int RunBenchReplay(const BenchReplayOptions& given) {
+  BenchReplayOptions options = given;
+  if (!options.config.empty() && !options.run.model.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "give --model or --config, not both");
+  }
+  if (options.prompt_tokens.empty() || options.repeats < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "--prompt-tokens and --repeats must not be empty");
+  }
+  if (!options.config.empty()) options.run.model = RandomModel(options.config).string();
+  RunContext run = LoadForRun(options.run);
+  const int64_t longest = *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
+  if (longest > run.config().max_positions) {
+    throw Error(ErrorCode::kInvalidArgument, std::to_string(longest) + " tokens exceed the model's context of " +
+                                                 std::to_string(run.config().max_positions));
+  }
+  AllocateForRun(run, options.run, longest, 1, std::min(options.run.max_batched_tokens, longest));
+  const auto results =
+      bench::BenchReplay(*run.executor, *run.slots, options.prompt_tokens, options.repeats, TerminalProgress());
+  if (options.json) {
+    std::printf("%s\n", DumpJson({{"benchmark", "replay"}, {"results", bench::ToJson(results)}}, 2).c_str());
+  } else {
+    std::printf("%s", bench::ToText(results).c_str());
+  }
+  return 0;
+}
 
 int RunBenchOps(const BenchOpsOptions& options) {
   ThreadPool pool(options.threads);

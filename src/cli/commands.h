@@ -62,6 +62,15 @@ struct BenchModelOptions {
 int RunBenchDecode(const BenchModelOptions& options);
 int RunBenchPrefill(const BenchModelOptions& options);
 
+struct BenchReplayOptions {
+  RunOptions run;
+  std::string config;  // as above
+  std::vector<int64_t> prompt_tokens = {8192, 32768};
+  int repeats = 3;
+  bool json = false;
+};
+int RunBenchReplay(const BenchReplayOptions& options);
+
 struct BenchOpsOptions {
   std::string filter;
   int threads = 0;

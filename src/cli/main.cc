@@ -17,6 +17,7 @@
 #include "checkpoint/make_model.h"
 #include "cli/chat_options.h"
 #include "cli/commands.h"
+#include "cli/serve_flags.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
 
@@ -68,7 +69,9 @@ struct Program {
   LogitsOptions logits;
   BenchModelOptions bench_model;
   BenchOpsOptions bench_ops;
+  BenchReplayOptions bench_replay;
   EvalReplayOptions eval_replay;
+  ServeOptions serve;
   ChatOptions chat;
   checkpoint::InspectOptions inspect;
   checkpoint::MakeModelOptions make_model;
@@ -123,6 +126,8 @@ void AddLogits(Program& p) {
   c->callback([&p] { p.run = [](Program& q) { return RunLogits(q.logits); }; });
 }
 
+void AddBenchReplay(Program& p, CLI::App* bench);
+
 void AddBench(Program& p) {
   CLI::App* bench = p.app.add_subcommand("bench", "Measure, against the machine's limits of the same run");
   bench->require_subcommand(1);
@@ -153,6 +158,22 @@ void AddBench(Program& p) {
     p.run = [](Program& q) { return RunBenchDecode(q.bench_model); };
   });
   add("prefill", "One prompt")->callback([&p] { p.run = [](Program& q) { return RunBenchPrefill(q.bench_model); }; });
+  AddBenchReplay(p, bench);
+}
+
+void AddBenchReplay(Program& p, CLI::App* bench) {
+  CLI::App* c = bench->add_subcommand("replay", "A prompt with and without the later layers' trimming, in pairs");
+  BenchReplayOptions& o = p.bench_replay;
+  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
+  c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
+  c->add_option("--prompt-tokens", o.prompt_tokens, "Lengths")
+      ->delimiter(',')
+      ->check(Whole(1, kMaxTokens))
+      ->capture_default_str();
+  c->add_option("--repeats", o.repeats, "Pairs; the median counts")->check(Whole(1, 1000))->capture_default_str();
+  c->add_flag("--json", o.json, "One JSON object instead of a table");
+  AddRunFlags(*c, o.run);
+  c->callback([&p] { p.run = [](Program& q) { return RunBenchReplay(q.bench_replay); }; });
 }
 
 void AddInspect(Program& p) {
@@ -216,6 +237,12 @@ void AddEval(Program& p) {
   c->callback([&p] { p.run = [](Program& q) { return RunEvalReplay(q.eval_replay); }; });
 }
 
+void AddServe(Program& p) {
+  CLI::App* c = p.app.add_subcommand("serve", "Serve a model over HTTP");
+  AddServeFlags(*c, p.serve);
+  c->callback([&p] { p.run = [](Program& q) { return RunServe(q.serve); }; });
+}
+
 void AddChat(Program& p) {
   CLI::App* c = p.app.add_subcommand("chat", "Talk to a server");
   ChatSettings& o = p.chat.settings;
@@ -233,13 +260,14 @@ void AddChat(Program& p) {
 
 Program::Program() {
   app.require_subcommand(1);
-  app.set_version_flag("--version", "senko 0.1.0");
+  app.set_version_flag("--version", "senko " SENKO_VERSION);
   AddGenerate(*this);
   AddLogits(*this);
   AddInspect(*this);
   AddMakeModel(*this);
   AddBench(*this);
   AddEval(*this);
+  AddServe(*this);
   AddChat(*this);
 }
 

@@ -23,7 +23,6 @@
 #include "server/metrics.h"
 #include "text/tokenizer.h"
 #include "text/tools_prompt.h"
-#include "version.h"
 
 namespace senko::cli {
 namespace {
@@ -113,7 +112,7 @@ int RunServe(ServeOptions options) {
   server::HttpHooks hooks;
   hooks.not_ready = [&state] { return state.Get(); };
   hooks.metrics = [&registry] { return registry.Text(); };
-  hooks.version = kVersion;
+  hooks.version = SENKO_VERSION;
   if (!options.access_log.empty()) hooks.access_log = server::MakeAccessLog(options.access_log);
   http = std::make_unique<server::HttpServer>(options.http, std::vector<api::Route>{}, hooks);
   http->Start();
