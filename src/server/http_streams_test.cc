@@ -65,7 +65,7 @@ TEST(HttpStreams, CommentsInSilenceAndOnlyInStreams) {
   events->BeginEvents();
   ASSERT_TRUE(stream.ReadUntil(": keepalive\n\n"));
   stream.input().erase(0, stream.input().find(": keepalive"));
-  ASSERT_TRUE(stream.ReadUntil("\r\n10\r\n: keepalive\n\n") || stream.ReadUntil("\r\nd\r\n: keepalive\n\n"));
+  ASSERT_TRUE(stream.ReadUntil("\r\nd\r\n: keepalive\n\n"));
   events->Event("x");
   events->EndEvents();
   ASSERT_TRUE(stream.ReadUntil("data: x\n\n\r\n0\r\n\r\n"));

@@ -15,7 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLingerTime{2000};
+constexpr milliseconds kLingerTime{2000};             // without a byte from the client
+constexpr milliseconds kLongestLinger{30'000};        // with bytes
 constexpr milliseconds kOverLimitTime{1000};          // a connection too many has this long to ask for /health
 constexpr size_t kReadAheadBytes = size_t{16} << 10;  // kept of what a client sends while it is being answered
 constexpr uint64_t kDiscardBytes = 64 << 10;          // a refused request's body up to this is read, not cut off
@@ -98,6 +99,7 @@ void Session::OnInput(std::string_view bytes, TimePoint now) {
       return;
     case State::kLinger:
       discarded_ += bytes.size();
+      last_input_ = now;
       if (discarded_ > static_cast<uint64_t>(options_.max_body_bytes) + kDiscardBytes) state_ = State::kDone;
       return;
     default:
@@ -271,6 +273,8 @@ void Session::AnswerNow(Verdict verdict, TimePoint now) {
 void Session::Fail(int status, std::string_view message, TimePoint now) {
   keep_alive_ = false;
   api::HttpRequest& request = parser_->request();
+  request.body = {};
+  gate_->GiveBodyBytes(std::exchange(counted_body_bytes_, 0));
   if (record_.id.empty()) {
     ++gate_->requests;
     http_1_0_ = head_only_ = false;
@@ -394,6 +398,7 @@ void Session::FinishAnswer(TimePoint now) {
     state_ = State::kDone;
   } else if (!keep_alive_ || gate_->draining()) {
     state_ = State::kLinger;
+    last_input_ = now;
   } else if (!parser_->complete()) {
     state_ = State::kDiscard;
   } else {
@@ -446,7 +451,7 @@ Session::TimePoint Session::Deadline() const {
       if (events_ && !answer_ends_) return last_output_ + options_.sse_keepalive;
       return TimePoint::max();
     case State::kLinger:
-      return state_since_ + kLingerTime;
+      return std::min(last_input_ + kLingerTime, state_since_ + kLongestLinger);
     case State::kDone:
       break;
   }

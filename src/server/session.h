@@ -86,6 +86,7 @@ class Session {
   bool client_ended_ = false;
   TimePoint state_since_;
   std::string input_;       // not yet parsed
+  TimePoint last_input_;    // while lingering
   uint64_t discarded_ = 0;  // bytes, while lingering
 
   // The request at hand.

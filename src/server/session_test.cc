@@ -214,6 +214,17 @@ TEST(Session, LingeringEndsByTimeOrBytes) {
   }
 }
 
+TEST(Session, LingeringGoesOnWhileAClientSends) {
+  SessionRig rig;
+  rig.Input("junk\r\n\r\n");
+  rig.Output();
+  for (int i = 0; i < 20; ++i) {
+    rig.Wait(milliseconds(1500));
+    EXPECT_EQ(rig.session->done(), i == 19) << i;
+    rig.Input("x");
+  }
+}
+
 TEST(Session, OneTooManyMayAskForHealth) {
   SessionRig rig({}, true);
   rig.Input("GET /health HTTP/1.1\r\nHost: t\r\n\r\n");

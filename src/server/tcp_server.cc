@@ -1,5 +1,6 @@
 #include "server/tcp_server.h"
 
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -57,6 +58,9 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
     error_code ignored;
     socket_.non_blocking(true, ignored);
     socket_.set_option(tcp::no_delay(true), ignored);
+    // What a slow reader has not taken shall wait here, where it is counted, and not in the system's buffers.
+    const int unsent_bytes = 256 << 10;
+    setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof(unsent_bytes));
     session_ = std::make_unique<Session>(gate_, weak_from_this(), over_limit, Clock::now());
     Turn();
   }
