@@ -256,7 +256,7 @@ SampleDraw Sampler::Draw(const DrawJob& job) const {
     sample.logits = scratch.row.data();
     sample.banned = ops::ProcessCpu(process);
   }
-  const int64_t token = sample.banned < 0 ? ops::kRowNotFinite : ops::SampleCpu(sample);
+  const int64_t token = ops::SampleCpu(sample);
   SampleDraw draw;
   if (token < 0) {
     draw.failure = token == ops::kNothingAllowed ? DrawFailure::kNothingAllowed : DrawFailure::kNotFinite;

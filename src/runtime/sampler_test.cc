@@ -249,6 +249,14 @@ TEST(Sampler, PenaltiesFollowPromptAndAnswer) {
   row[20] = 5.6f;                       // once: 2.8 - 0.75 = 2.05; twice: 1.55
   EXPECT_EQ(greedy({20}), 20);
   EXPECT_EQ(greedy({20, 20}), 10);
+  row[10] = 8;  // in the prompt and drawn once: divided once, 4 - 0.75 = 3.25
+  row[20] = -50;
+  row[30] = 3;
+  EXPECT_EQ(greedy({10}), 10);
+  Sampler sampler(kVocab, kEos);
+  sampler.Begin(Id(1), options, kPrompt);
+  const std::vector<int32_t> ahead = {10};
+  EXPECT_EQ(sampler.Draw({Id(1), kLastRow + 1, row.data(), ahead, nullptr}).output.token, 10);
 }
 
 TEST(Sampler, MinTokensBarsEveryEnd) {

@@ -31,8 +31,8 @@ struct ProcessorParams {
 };
 
 // Costs by the lists' lengths, not by the vocabulary, but for `allowed`. Returns how many finite logits became
-// -infinity (SampleParams::banned), or -1 when one to be banned was NaN or +infinity; other faults of the row stay in
-// it for the draw to find.
+// -infinity, for SampleParams::banned: a row that holds another one is refused by the draw, so that a ban hides no
+// fault.
 int64_t ProcessReference(const ProcessorParams& p);
 int64_t ProcessCpu(const ProcessorParams& p);
 

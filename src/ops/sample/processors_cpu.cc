@@ -4,6 +4,8 @@
 #include <hwy/foreach_target.h>
 // after foreach_target.h, as Highway wants it
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "numerics/simd/lanes-inl.h"
 #include "ops/sample/processors.h"
@@ -20,14 +22,14 @@ HWY_ALIGN constexpr uint32_t kBits[32] = {
     1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21,
     1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
 
-// The whole words of a mask. Returns the finite logits that became -infinity, -1 as ProcessCpu does.
+// The whole words of a mask. Returns how many finite logits became -infinity.
 int64_t MaskWords(const uint32_t* allowed, int64_t words, float* logits) {
   const v::NativeF32 d;
   const v::NativeU32 du;
   constexpr int64_t kLanes = static_cast<int64_t>(v::kNativeLanes);
   const auto field = hn::Set(du, 0x7F800000u);
   const auto lowest = hn::Set(du, 0xFF800000u);
-  auto banned = hn::Zero(du), broken = hn::Zero(du);  // counts, per lane
+  auto banned = hn::Zero(du);  // counts, per lane
   for (int64_t word = 0; word < words; ++word) {
     if (allowed[word] == ~uint32_t{0}) continue;
     const auto mask = hn::Set(du, allowed[word]);
@@ -37,19 +39,12 @@ int64_t MaskWords(const uint32_t* allowed, int64_t words, float* logits) {
       const auto ban = hn::Eq(hn::And(mask, hn::Load(du, kBits + j)), hn::Zero(du));
       const auto infinite = hn::Eq(hn::And(bits, field), field);
       banned = hn::Sub(banned, hn::VecFromMask(du, hn::AndNot(infinite, ban)));
-      broken = hn::Sub(broken, hn::VecFromMask(du, hn::And(hn::And(ban, infinite), hn::Ne(bits, lowest))));
       hn::StoreU(hn::BitCast(d, hn::IfThenElse(ban, lowest, bits)), d, at);
     }
   }
-  alignas(64) uint32_t counts[16], faults[16];
+  alignas(64) uint32_t counts[16];
   hn::Store(banned, du, counts);
-  hn::Store(broken, du, faults);
-  int64_t total = 0, bad = 0;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    total += counts[lane];
-    bad += faults[lane];
-  }
-  return bad > 0 ? -1 : total;
+  return std::accumulate(counts, counts + kLanes, int64_t{0});
 }
 
 }  // namespace
@@ -63,17 +58,8 @@ HWY_EXPORT(MaskWords);
 
 namespace {
 
-// Counts what MaskWords counts.
-struct Bans {
-  int64_t count = 0;
-  bool broken = false;
-
-  void Ban(float& x) {
-    if (std::isfinite(x)) ++count;
-    if (std::isnan(x) || x == HUGE_VALF) broken = true;
-    x = -HUGE_VALF;
-  }
-};
+// 1 when the logit was finite.
+int64_t Ban(float& x) { return std::isfinite(std::exchange(x, -HUGE_VALF)) ? 1 : 0; }
 
 inline float Repeated(float x, float repetition) { return x > 0 ? x / repetition : x * repetition; }
 
@@ -82,18 +68,15 @@ inline float Repeated(float x, float repetition) { return x > 0 ? x / repetition
 int64_t ProcessCpu(const ProcessorParams& p) {
   for (const auto& [token, bias] : p.bias) p.logits[token] += bias;
 
-  Bans bans;
+  int64_t bans = 0;
   if (p.allowed != nullptr) {
     const int64_t words = p.vocab / 32;
-    const int64_t masked = HWY_DYNAMIC_DISPATCH(MaskWords)(p.allowed, words, p.logits);
-    if (masked < 0) return -1;
-    bans.count += masked;
+    bans = HWY_DYNAMIC_DISPATCH(MaskWords)(p.allowed, words, p.logits);
     for (int64_t v = words * 32; v < p.vocab; ++v) {
-      if ((p.allowed[words] >> (v % 32) & 1) == 0) bans.Ban(p.logits[v]);
+      if ((p.allowed[words] >> (v % 32) & 1) == 0) bans += Ban(p.logits[v]);
     }
   }
-  for (const int32_t token : p.banned) bans.Ban(p.logits[token]);
-  if (bans.broken) return -1;
+  for (const int32_t token : p.banned) bans += Ban(p.logits[token]);
 
   if (p.repetition != 1) {
     for (const int32_t token : p.prompt) p.logits[token] = Repeated(p.logits[token], p.repetition);
@@ -104,7 +87,7 @@ int64_t ProcessCpu(const ProcessorParams& p) {
     x -= p.frequency * static_cast<float>(o.count);
     p.logits[o.token] = x - p.presence;
   }
-  return bans.count;
+  return bans;
 }
 
 }  // namespace senko::ops

@@ -76,6 +76,7 @@ TEST(SampleAllocations, CountsWhatItShould) {
 TEST(SampleAllocations, NoneAfterTheFirstCalls) {
   Work work(50000), small(999);
   for (const int64_t top_k : {4000, 30}) work.Run(top_k);
+  small.Run(50);  // the top of a small vocabulary is found in another way
   const int64_t before = allocations;
   for (int i = 0; i < 3; ++i) work.Run(4000);
   for (const int64_t top_k : {30, 7}) work.Run(top_k);
