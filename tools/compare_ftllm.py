@@ -266,7 +266,11 @@ def compare(arguments, folder):
                     turns = {"senko": lambda: time_senko(arguments, ids, arguments.decode_tokens),
                              "ftllm": lambda: peer.ask("time_case", ids=ids, count=arguments.decode_tokens)}
                     order = sorted(turns, reverse=n % 2 == 0)
-                    runs[length].append({name: turns[name]() for name in order})
+                    run = {name: turns[name]() for name in order}
+                    runs[length].append(run)
+                    print(f"round {n + 1}, prompt {length}: " + ", ".join(
+                        f"{name} prefill {run[name]['prefill']:.2f}, decode {run[name]['decode'] or 0:.2f} tokens/s"
+                        for name in sorted(run)), file=sys.stderr, flush=True)
             cases = []
             for length, rows in runs.items():
                 cases.append({

@@ -420,7 +420,8 @@ TEST(ChatRequest, WordsNeverBecomeControlTokens) {
   const auto controls = [&](const Json& body) {
     EXPECT_EQ(api.Post(kPath, body)->status, 200);
     int count = 0;
-    for (const int32_t id : api.engine.submitted().back().prompt) count += id < kTestControls;
+    const GenerationRequest submitted = api.engine.submitted().back();
+    for (const int32_t id : submitted.prompt) count += id < kTestControls;
     return count;
   };
   std::string all = "<|User|>";

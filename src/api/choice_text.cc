@@ -116,6 +116,7 @@ void ChoiceText::Handle(const text::TurnEvent& event, std::vector<Piece>* pieces
       break;
   }
   Emit(event.kind, event.text, event.call, pieces);
+  pieces->back().cut = finishing_ && event.kind == Piece::Kind::kToolCallEnd;
 }
 
 void ChoiceText::Content(std::string_view text, uint64_t at, std::vector<Piece>* pieces) {
@@ -146,6 +147,7 @@ void ChoiceText::CloseContent(std::vector<Piece>* pieces) {
 }
 
 void ChoiceText::FinishText(std::vector<Piece>* pieces) {
+  finishing_ = true;
   Read(detokenizer_.Finish(), pieces);
   if (ended()) return;
   if (parser_) {
@@ -172,7 +174,7 @@ void ChoiceText::Emit(Piece::Kind kind, std::string text, int call, std::vector<
   if (joins && !pieces->empty() && pieces->back().kind == kind && pieces->back().call == call) {
     pieces->back().text += text;
   } else {
-    pieces->push_back({kind, std::move(text), call, {}});
+    pieces->push_back({kind, std::move(text), call, false, {}});
   }
 }
 

@@ -20,6 +20,7 @@ struct Piece {
   Kind kind = Kind::kContent;
   std::string text;                 // well-formed; may be empty where only `tokens` matter
   int call = -1;                    // number of the call
+  bool cut = false;                 // kToolCallEnd: the turn ended inside the call
   std::vector<TokenOutput> tokens;  // with logprobs: those whose first byte lies in `text`
 };
 
@@ -85,6 +86,7 @@ class ChoiceText {
   uint64_t content_bytes_ = 0;  // of it, passed on
   bool in_content_ = false;
   bool whole_calls_ = false;
+  bool finishing_ = false;  // no more tokens: what ends now is ended by that
   int calls_ = 0;
   int64_t tokens_ = 0;
   int64_t reasoning_tokens_ = 0;

@@ -36,7 +36,7 @@ class ResponsesWriter : public AnswerWriter {
           });
           break;
         case Piece::Kind::kToolCallEnd:
-          CloseItem("completed");
+          CloseItem(piece.cut ? "incomplete" : "completed");
           break;
       }
     }

@@ -82,6 +82,13 @@ std::string ModelName(const std::filesystem::path& directory) {
   return name.empty() ? "senko" : name.string();
 }
 
+// A client is told that something failed inside; what it was is told here, under the request's id.
+void LogFailure(const api::RequestRecord& record) {
+  const bool ours = record.status == 500 || (record.status == 200 && record.stream);
+  if (record.finish != "error" || !ours) return;
+  std::fprintf(stderr, "senko: request %s failed: %s\n", record.id.c_str(), record.error.c_str());
+}
+
 text::Tokenizer LoadTokenizer(const std::filesystem::path& directory, int64_t vocab) {
   text::Tokenizer tokenizer = text::Tokenizer::FromFile(directory / "tokenizer.json");
   if (tokenizer.vocab_size() > vocab) {
@@ -125,7 +132,7 @@ int RunServe(ServeOptions options) {
   });
   const text::Tokenizer tokenizer = LoadTokenizer(directory, engine->limits().vocab_size);
   const std::optional<text::ToolsPrompt> tools = text::ToolsPrompt::Find(directory);
-  api::ApiContext context(*engine, tokenizer, tools ? &*tools : nullptr, options.api, &metrics);
+  api::ApiContext context(*engine, tokenizer, tools ? &*tools : nullptr, options.api, &metrics, LogFailure);
   slot.Set(engine.get());
   http->SetRoutes(api::MakeRoutes(context));
   state.Set("");

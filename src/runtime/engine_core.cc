@@ -350,39 +350,40 @@ void EngineCore::Advance(Done done) {
 }
 
 void EngineCore::Deliver(const Done* done) {
-  for (const engine::Event& event : scheduler_.TakeEvents()) {
+  const std::vector<engine::Event> events = scheduler_.TakeEvents();
+  for (size_t i = 0; i < events.size(); ++i) {
+    const engine::Event& event = events[i];
     const auto found = requests_.find(engine::RequestOf(event.sequence));
     SENKO_CHECK(found != requests_.end());
     Running& r = found->second;
     OutputChunk chunk;
     chunk.choice = engine::ChoiceOf(event.sequence);
-    switch (event.kind) {
-      case engine::Event::Kind::kScheduled: {
-        RequestUsage usage;
-        usage.prompt_tokens = static_cast<int64_t>(r.request->prompt.size());
-        usage.cached_tokens = event.cached_tokens;
-        if (chunk.choice == 0 || event.resumed) r.sink->OnScheduled(usage, event.resumed);
-        break;
-      }
-      case engine::Event::Kind::kToken: {
-        const SampleDraw& draw = done->output.draws[static_cast<size_t>(event.sample)];
-        chunk.tokens.push_back(draw.output);
-        r.sink->OnOutput(std::move(chunk));
-        break;
-      }
-      case engine::Event::Kind::kFinished: {
-        chunk.finish = ReasonOf(event.finish);
-        if (event.finish == engine::Finish::kStop && done != nullptr) chunk.stop_token = event.token;
-        if (event.finish == engine::Finish::kNumerical) {
-          chunk.error = reasons_[event.sequence];
-          reasons_.erase(event.sequence);
-        }
-        const std::shared_ptr<OutputSink> sink = r.sink;
-        if (--r.open_choices == 0) requests_.erase(found);
-        sink->OnOutput(std::move(chunk));
-        break;
-      }
+    const engine::Event* end = event.kind == engine::Event::Kind::kFinished ? &event : nullptr;
+    if (event.kind == engine::Event::Kind::kScheduled) {
+      RequestUsage usage;
+      usage.prompt_tokens = static_cast<int64_t>(r.request->prompt.size());
+      usage.cached_tokens = event.cached_tokens;
+      if (chunk.choice == 0 || event.resumed) r.sink->OnScheduled(usage, event.resumed);
+      continue;
     }
+    if (event.kind == engine::Event::Kind::kToken) {
+      chunk.tokens.push_back(done->output.draws[static_cast<size_t>(event.sample)].output);
+      // A token that ends its choice comes in the chunk that says so: only there can it be told from text.
+      const bool ends = i + 1 < events.size() && events[i + 1].sequence == event.sequence &&
+                        events[i + 1].kind == engine::Event::Kind::kFinished;
+      if (ends) end = &events[++i];
+    }
+    const std::shared_ptr<OutputSink> sink = r.sink;
+    if (end != nullptr) {
+      chunk.finish = ReasonOf(end->finish);
+      if (end->finish == engine::Finish::kStop && done != nullptr) chunk.stop_token = end->token;
+      if (end->finish == engine::Finish::kNumerical) {
+        chunk.error = reasons_[end->sequence];
+        reasons_.erase(end->sequence);
+      }
+      if (--r.open_choices == 0) requests_.erase(found);
+    }
+    sink->OnOutput(std::move(chunk));
   }
 }
 

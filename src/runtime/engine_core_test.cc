@@ -39,6 +39,7 @@ class Collector : public OutputSink {
     ASSERT_FALSE(finish.at(choice)) << "output after the end";
     for (TokenOutput& token : chunk.tokens) tokens[choice].push_back(std::move(token));
     if (chunk.finish) {
+      last_tokens = chunk.tokens.size();
       finish[choice] = chunk.finish;
       error = chunk.error;
       stop_token = chunk.stop_token;
@@ -68,6 +69,7 @@ class Collector : public OutputSink {
   int scheduled = 0;
   std::string error;
   std::optional<int32_t> stop_token;
+  size_t last_tokens = 0;  // of the chunk that said how a choice ended
 
  private:
   std::mutex mutex_;
@@ -251,6 +253,21 @@ TEST(EngineCore, ChoicesShareThePromptAndDiffer) {
   EXPECT_NE(many->Ids(1), many->Ids(2));
 }
 
+TEST(EngineCore, MoreChoicesThanSlots) {
+  const auto engine = LoadEngine(Options("mini10"));
+  GenerationRequest request = Ask(70, 7, 3, engine->limits());
+  request.n = 40;
+  const auto many = Submit(*engine, request);
+  const auto neighbour = Submit(*engine, Ask(70, 8, 3, engine->limits()));
+  many->Wait();
+  neighbour->Wait();
+  EXPECT_EQ(neighbour->finish[0], FinishReason::kLength) << neighbour->error;
+  for (int choice = 0; choice < request.n; ++choice) {
+    EXPECT_EQ(many->finish[static_cast<size_t>(choice)], FinishReason::kLength) << many->error;
+    EXPECT_EQ(many->Ids(choice).size(), 3u);
+  }
+}
+
 TEST(EngineCore, PromptScoresAreOfEveryTokenAndKeepEveryRow) {
   const auto engine = LoadEngine(Options("mini10"));
   GenerationRequest request = Ask(150, 9, 2, engine->limits());
@@ -310,12 +327,14 @@ TEST(EngineCore, EosAndStopTokensEndAndAreNamed) {
   GenerationRequest request = Ask(60, 4, 20, engine->limits());
   const auto free_run = Submit(*engine, request);
   free_run->Wait();
+  EXPECT_EQ(free_run->last_tokens, 1u);
   const int32_t fifth = free_run->Ids()[4];
   request.sampling.stop_token_ids = {fifth};
   const auto stopped = Submit(*engine, request);
   stopped->Wait();
   EXPECT_EQ(stopped->finish[0], FinishReason::kStop);
   EXPECT_EQ(stopped->stop_token, fifth);
+  EXPECT_EQ(stopped->last_tokens, 1u);
   EXPECT_EQ(stopped->Ids().back(), fifth);
   request.sampling.stop_token_ids.clear();
   request.sampling.ignore_eos = false;
@@ -324,6 +343,7 @@ TEST(EngineCore, EosAndStopTokensEndAndAreNamed) {
   const auto ended = Submit(*engine, request);
   ended->Wait();
   EXPECT_EQ(ended->stop_token, engine->limits().eos_token);
+  EXPECT_EQ(ended->last_tokens, 1u);
   EXPECT_EQ(ended->Ids().size(), 4u);  // EOS cannot be drawn before three tokens
 }
 

@@ -16,14 +16,14 @@ double Since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 StepRunner::StepRunner(CpuExecutor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
-                       int64_t max_samples)
+                       int64_t max_drawn_rows)
     : executor_(executor),
       slots_(slots),
       snapshots_(snapshots),
       sampler_(executor.model().config().vocab_size, static_cast<int32_t>(executor.model().config().eos_token_id)),
       pool_(pool),
-      logits_(static_cast<size_t>(max_samples * executor.model().config().vocab_size)),
-      max_samples_(max_samples) {}
+      logits_(static_cast<size_t>(max_drawn_rows * executor.model().config().vocab_size)),
+      max_drawn_rows_(max_drawn_rows) {}
 
 void StepRunner::Begin(uint64_t sequence, std::shared_ptr<const GenerationRequest> request) {
   sampler_.Begin(sequence, std::shared_ptr<const SamplingOptions>(request, &request->sampling), request->prompt);
@@ -92,8 +92,8 @@ void StepRunner::ScorePrompts(const engine::StepPlan& plan, StepOutput* output) 
     // Row p scores the token at p + 1; the prompt's last row scores none of it.
     const int64_t rows = std::min(span.end, static_cast<int64_t>(request.prompt.size()) - 1) - span.begin;
     const int64_t first = rows > 0 ? inputs_.KeptRow(plan, static_cast<int64_t>(i), span.begin) : 0;
-    for (int64_t at = 0; at < rows; at += max_samples_) {
-      const int64_t count = std::min(max_samples_, rows - at);
+    for (int64_t at = 0; at < rows; at += max_drawn_rows_) {
+      const int64_t count = std::min(max_drawn_rows_, rows - at);
       executor_.Logits(first + at, count, logits_.data(), nullptr);
       std::vector<PromptRow> block;
       for (int64_t r = 0; r < count; ++r) {
@@ -110,10 +110,9 @@ void StepRunner::ScorePrompts(const engine::StepPlan& plan, StepOutput* output) 
 
 void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
   if (plan.samples.empty()) return;
-  SENKO_CHECK(static_cast<int64_t>(plan.samples.size()) <= max_samples_);
   auto start = std::chrono::steady_clock::now();
   const int64_t vocab = executor_.model().config().vocab_size;
-  // One row of logits per row drawn from: the choices of a request share their prompt's last.
+  // One row of logits per row drawn from: the choices of a request, however many, share their prompt's last.
   std::vector<int64_t> rows;
   for (const engine::PlannedSample& sample : plan.samples) {
     rows.push_back(inputs_.KeptRow(plan, sample.span, sample.position));
@@ -121,6 +120,7 @@ void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
   std::vector<int64_t> distinct(rows);
   std::sort(distinct.begin(), distinct.end());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  SENKO_CHECK(static_cast<int64_t>(distinct.size()) <= max_drawn_rows_);
   executor_.GatherLogits(distinct, logits_.data(), nullptr);
   output->model_seconds += Since(start);
 

@@ -37,9 +37,9 @@ struct StepOutput {
 // One plan at a time, in order, from one thread. Everything it is given outlives it.
 class StepRunner {
  public:
-  // `max_samples`: the most draws of a step.
+  // `max_drawn_rows`: the most rows that a step draws from.
   StepRunner(CpuExecutor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
-             int64_t max_samples);
+             int64_t max_drawn_rows);
 
   // Before the first plan that names the sequence.
   void Begin(uint64_t sequence, std::shared_ptr<const GenerationRequest> request);
@@ -64,8 +64,8 @@ class StepRunner {
   ThreadPool& pool_;
   std::unordered_map<uint64_t, std::shared_ptr<const GenerationRequest>>
       scored_;            // sequences that want their prompt's scores
-  Buffer<float> logits_;  // [max_samples, vocab]: of the rows drawn from, or a block of a prompt's
-  int64_t max_samples_;
+  Buffer<float> logits_;  // [max_drawn_rows, vocab]: of the rows drawn from, or a block of a prompt's
+  int64_t max_drawn_rows_;
   PlanInputs inputs_;
 };
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/answer.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
 
