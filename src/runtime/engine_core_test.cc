@@ -155,8 +155,8 @@ TEST(EngineCore, NeighboursChunksAndStepsAheadChangeNothing) {
         options.async_scheduling = ahead;
         const auto engine = LoadEngine(options);
         std::vector<std::shared_ptr<Collector>> sinks;
-        for (uint64_t seed = 1; seed <= 12; ++seed) {
-          GenerationRequest request = Ask(20 + 11 * static_cast<int64_t>(seed), seed, 12, engine->limits());
+        for (uint64_t seed = 1; seed <= 6; ++seed) {
+          GenerationRequest request = Ask(20 + 19 * static_cast<int64_t>(seed), seed, 8, engine->limits());
           request.sampling.logprobs = 3;
           sinks.push_back(Submit(*engine, request));
           if (!together) sinks.back()->Wait();
@@ -415,7 +415,7 @@ TEST(EngineCore, RandomClientsLeaveNothing) {
   const auto engine = LoadEngine(options);
   std::mt19937 random(3);
   std::vector<std::pair<uint64_t, std::shared_ptr<Collector>>> open;
-  for (int n = 0; n < 150; ++n) {
+  for (int n = 0; n < 60; ++n) {
     GenerationRequest request = Ask(1 + static_cast<int64_t>(random() % 200), random() % 4,
                                     1 + static_cast<int64_t>(random() % 30), engine->limits());
     request.n = random() % 5 == 0 ? 3 : 1;
