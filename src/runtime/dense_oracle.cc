@@ -34,7 +34,7 @@ class Dense {
     const config::PageLayout& layout = model.page_layout();
     const int64_t pages = (n_ + layout.block_size - 1) / layout.block_size;
     slab_.assign(static_cast<size_t>(pages * layout.page_bytes) + 64, 0xFF);
-    std::memcpy(slab_.data(), input.adopted.data(), input.adopted.size());
+    std::copy(input.adopted.begin(), input.adopted.end(), slab_.begin());
     for (int64_t p = 0; p < pages; ++p) page_table_.push_back(static_cast<int32_t>(p));
     staging_.assign(static_cast<size_t>((n_ - start_) * model.slot_layout().row_stride), 0xFF);
   }
