@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -44,7 +45,8 @@ class Binder {
     return {ops::WeightFormat::kF32, out, in, Bytes(name, DType::kF32, out * in), nullptr};
   }
 
-  // A small vector, widened to aligned float32.
+  // A small vector, widened to aligned float32. It must be finite: a NaN in a router's bias or under an index head
+  // changes which rows are chosen and need not reach a logit, so nothing after this would notice it.
   const float* Bf16Vector(const std::string& name, int64_t n) {
     const uint8_t* data = Bytes(name, DType::kBF16, n);
     float* out = NewVector(n);
@@ -53,12 +55,14 @@ class Binder {
       std::memcpy(&code, data + 2 * i, sizeof(code));
       out[i] = numerics::Bf16ToFloat(code);
     }
+    CheckFinite(name, out, n);
     return out;
   }
   const float* F32Vector(const std::string& name, int64_t n) {
     const uint8_t* data = Bytes(name, DType::kF32, n);
     float* out = NewVector(n);
     std::memcpy(out, data, static_cast<size_t>(n) * sizeof(float));
+    CheckFinite(name, out, n);
     return out;
   }
 
@@ -66,6 +70,16 @@ class Binder {
   float* NewVector(int64_t n) {
     weights_.vectors.emplace_back(static_cast<size_t>(n));
     return weights_.vectors.back().data();
+  }
+
+  void CheckFinite(const std::string& name, const float* values, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i) {
+      if (std::isfinite(values[i])) continue;
+      throw Error(ErrorCode::kNumerical, checkpoint_.file_path(checkpoint_.At(name).file).string() + ": " + name +
+                                             ": element " + std::to_string(i) + " is " +
+                                             (std::isnan(values[i]) ? "NaN" : "infinite") +
+                                             "; `senko inspect --scan` lists every such value");
+    }
   }
 
   const Checkpoint& checkpoint_;

@@ -82,7 +82,8 @@ struct Weights {
 };
 
 // Binds a validated checkpoint, which must outlive the result. Errors: kCorrupt naming a tensor that is missing or
-// of another type or shape than the configuration asks for.
+// of another type or shape than the configuration asks for; kNumerical naming file, tensor and element where a vector
+// that is widened holds a NaN or infinity (the large tensors are not read here).
 Weights BindWeights(const checkpoint::Checkpoint& checkpoint, const config::ModelConfig& config);
 
 }  // namespace senko::model
