@@ -141,10 +141,12 @@ int RunServe(ServeOptions options) {
   signals.Wait();
   std::fprintf(stderr, "senko: finishing running requests (at most %lld s); a second signal ends now\n",
                static_cast<long long>(options.shutdown_timeout_s));
-  std::atomic<bool> drained{false};
+  std::atomic<bool> drained{false}, cut_short{false};
   std::thread second([&] {
     signals.Wait();
-    if (!drained) http->Stop();
+    if (drained) return;
+    cut_short = true;
+    http->Stop();
   });
   const bool all = http->Drain(std::chrono::seconds(options.shutdown_timeout_s));
   drained = true;
@@ -153,7 +155,7 @@ int RunServe(ServeOptions options) {
   http->Stop();
   slot.Set(nullptr);
   engine->Shutdown();
-  std::fprintf(stderr, "senko: %s\n", all ? "all requests finished" : "stopped with requests unfinished");
+  std::fprintf(stderr, "senko: %s\n", all && !cut_short ? "all requests finished" : "stopped with requests unfinished");
   return 0;
 }
 

@@ -67,14 +67,14 @@ def test_thinking_and_tools(client):
     assert [b.type for b in final.content] == [b.type for b in message.content]
     assert [b.input for b in final.content[2:]] == [ARGUMENTS, {"n": [1, 2]}]
     results = [{"type": "tool_result", "tool_use_id": b.id, "content": "done"} for b in message.content[2:]]
-    history = [*FIELDS["messages"], {"role": "assistant", "content": [b.model_dump() for b in message.content]},
+    history = [*FIELDS["messages"], {"role": "assistant", "content": message.content},
                {"role": "user", "content": results}]
     assert client.messages.create(**{**fields, "messages": history}).stop_reason == "tool_use"
 
 
 def test_errors(server, client):
     with pytest.raises(anthropic.BadRequestError) as error:
-        client.messages.create(**FIELDS, temperature=-1)
+        client.messages.create(**FIELDS, extra_body={"temperature": -1})
     assert error.value.body["error"]["type"] == "invalid_request_error"
     with pytest.raises(anthropic.AuthenticationError):
         anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0, timeout=60).messages.create(**FIELDS)

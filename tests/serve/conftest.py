@@ -1,6 +1,6 @@
 """Servers that tests share. Each is started when the first test wants it, and must end cleanly."""
 import pytest
-from parrot import make_model
+from parrot import make_parrot_model, make_random_model
 from server import Server
 
 
@@ -51,4 +51,16 @@ def bundled(running):
 @pytest.fixture(scope="session")
 def make_parrot(senko, new_folder):
     """make_parrot(scripts): a model's folder."""
-    return lambda scripts, **changes: make_model(senko, new_folder("model"), scripts, **changes)
+    return lambda scripts, **changes: make_parrot_model(senko, new_folder("parrot"), scripts, **changes)
+
+
+@pytest.fixture(scope="session")
+def small_model(senko, new_folder):
+    return make_random_model(senko, new_folder("small"))
+
+
+@pytest.fixture(scope="session")
+def small(running, small_model):
+    """A server of the small random model."""
+    with running("--threads", 1, model=small_model) as server:
+        yield server

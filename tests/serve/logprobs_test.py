@@ -60,48 +60,57 @@ def test_legacy_shape(parrot):
     assert logprobs["text_offset"] == sorted(logprobs["text_offset"])
 
 
-def test_echo_and_prompt_logprobs(bundled):
+def test_echo_and_prompt_logprobs(small):
     """All positions but the first, also where the prompt is cached, and the same then."""
     prompt = "".join(chr(97 + i * 7 % 26) for i in range(300))
-    ids = bundled.ask("/tokenize", prompt=prompt)["tokens"]
+    ids = small.ask("/tokenize", prompt=prompt)["tokens"]
     assert len(ids) > 200
     fields = {"max_tokens": 1, "logprobs": 3, "echo": True}
-    cold = bundled.complete(prompt, **fields)
+    cold = small.complete(prompt, **fields)
     choice = cold["choices"][0]
     assert choice["text"].startswith(prompt)
     values = choice["logprobs"]["token_logprobs"]
     assert len(values) == len(ids) + 1 and values[0] is None
     assert all(math.isfinite(v) and v <= 0 for v in values[1:])
-    bundled.complete(prompt, max_tokens=1)  # leaves it in the cache
-    assert bundled.complete(prompt, max_tokens=1)["usage"]["prompt_tokens_details"]["cached_tokens"] >= 128
-    warm = bundled.complete(prompt, **fields)
+    small.complete(prompt, max_tokens=1)  # leaves it in the cache
+    assert small.complete(prompt, max_tokens=1)["usage"]["prompt_tokens_details"]["cached_tokens"] >= 128
+    warm = small.complete(prompt, **fields)
     assert warm["choices"][0]["logprobs"] == choice["logprobs"]
-    scored = bundled.complete(prompt, max_tokens=0, logprobs=3, echo=True)
+    scored = small.complete(prompt, max_tokens=0, logprobs=3, echo=True)
     assert scored["choices"][0]["text"] == prompt
     assert scored["choices"][0]["logprobs"]["token_logprobs"] == values[:-1]
     assert scored["usage"]["completion_tokens"] == 0
-    listed = bundled.complete(prompt, max_tokens=1, prompt_logprobs=2)["choices"][0]["prompt_logprobs"]
+    listed = small.complete(prompt, max_tokens=1, prompt_logprobs=2)["choices"][0]["prompt_logprobs"]
     assert listed[0] is None and len(listed) == len(ids)
     assert [entry[str(i)]["logprob"] for entry, i in zip(listed[1:], ids[1:])] == values[1:-1]
-    events = bundled.events("/v1/completions", prompt=prompt, temperature=0, **fields)
+    events = small.events("/v1/completions", prompt=prompt, temperature=0, **fields)
     streamed = [v for e in events for v in (e["choices"][0]["logprobs"] or {"token_logprobs": []})["token_logprobs"]]
     assert streamed == values
 
 
-def test_many_at_once_are_as_one_alone(bundled):
+def test_many_at_once_are_as_one_alone(small):
     """Equal texts, equal bits of every logprob: alone, and 32 in one batch. Salts keep all of them cold."""
     fields = {"max_tokens": 12, "logprobs": 5}
-    prompt = "the same for everybody " * 8
-    alone = bundled.complete(prompt, **fields, cache_salt="alone")["choices"][0]
-    with_others = together(32, lambda i: bundled.complete(prompt, **fields, cache_salt=f"salt {i}")["choices"][0])
+    prompt = "the same for everybody " * 12
+    alone = small.complete(prompt, **fields, cache_salt="alone")["choices"][0]
+    with_others = together(32, lambda i: small.complete(prompt, **fields, cache_salt=f"salt {i}")["choices"][0])
     for other in with_others:
         assert other["text"] == alone["text"]
         assert other["logprobs"] == alone["logprobs"]
 
 
-def test_seeds(bundled):
+def test_more_choices_than_sequences(small):
+    """As many as are allowed, of which not all can run at once; and a neighbour who does not notice."""
+    answers = together(2, lambda i: small.ask("/v1/completions", prompt="many", n=(128, 1)[i], max_tokens=3,
+                                              ignore_eos=True, seed=5))
+    assert [len(a["choices"]) for a in answers] == [128, 1]
+    assert answers[0]["usage"]["completion_tokens"] == 3 * 128
+    assert answers[0]["choices"][0]["text"] == answers[1]["choices"][0]["text"]
+
+
+def test_seeds(small):
     def draw(**fields):
-        return [c["text"] for c in bundled.ask("/v1/completions", prompt="seeds", max_tokens=8, **fields)["choices"]]
+        return [c["text"] for c in small.ask("/v1/completions", prompt="seeds", max_tokens=8, **fields)["choices"]]
 
     first = draw(seed=1)
     assert together(4, lambda i: draw(seed=1 + i % 2)) == [first, draw(seed=2)] * 2
@@ -113,22 +122,22 @@ def test_seeds(bundled):
     assert draw(seed=0) == draw(seed=0) and draw(seed=-5) == draw(seed=-5)
 
 
-def test_temperature_tends_to_greedy(bundled):
-    greedy = bundled.complete("warm", max_tokens=10)["choices"][0]["text"]
+def test_temperature_tends_to_greedy(small):
+    greedy = small.complete("warm", max_tokens=10)["choices"][0]["text"]
     for temperature in (1e-3, 1e-5, 1e-8, 1e-12, 1e-45):
-        answer = bundled.ask("/v1/completions", prompt="warm", max_tokens=10, temperature=temperature, seed=3)
+        answer = small.ask("/v1/completions", prompt="warm", max_tokens=10, temperature=temperature, seed=3)
         assert answer["choices"][0]["text"] == greedy, temperature
     for temperature in (2, 100):
-        answer = bundled.ask("/v1/completions", prompt="warm", max_tokens=10, temperature=temperature, logprobs=0)
+        answer = small.ask("/v1/completions", prompt="warm", max_tokens=10, temperature=temperature, logprobs=0)
         values = answer["choices"][0]["logprobs"]["token_logprobs"]
         assert answer["usage"]["completion_tokens"] <= 10 and all(math.isfinite(v) for v in values)
 
 
-def test_bias_and_penalties(bundled):
-    ids = bundled.ask("/tokenize", prompt="z")["tokens"]
-    forced = bundled.complete("a", max_tokens=5, logit_bias={str(ids[0]): 100})["choices"][0]
+def test_bias_and_penalties(small):
+    ids = small.ask("/tokenize", prompt="z")["tokens"]
+    forced = small.complete("a", max_tokens=5, logit_bias={str(ids[0]): 100})["choices"][0]
     assert forced["text"] == "zzzzz"
-    barred = bundled.complete("a", max_tokens=5, logit_bias={str(ids[0]): 100}, bad_words=["z"])["choices"][0]
+    barred = small.complete("a", max_tokens=5, logit_bias={str(ids[0]): 100}, bad_words=["z"])["choices"][0]
     assert "z" not in barred["text"]
-    stopped = bundled.complete("a", max_tokens=5, logit_bias={str(ids[0]): 100}, stop_token_ids=ids)["choices"][0]
+    stopped = small.complete("a", max_tokens=5, logit_bias={str(ids[0]): 100}, stop_token_ids=ids)["choices"][0]
     assert (stopped["text"], stopped["finish_reason"], stopped["stop_reason"]) == ("", "stop", ids[0])

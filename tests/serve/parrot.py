@@ -5,6 +5,7 @@ byte. So one model has many scripts, told apart by the prompt's last byte (src/c
 """
 import json
 import pathlib
+import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -49,23 +50,35 @@ def halves(text, at):
     return [{"hex": part.hex()} for part in (data[:at], data[at:]) if part]
 
 
-def make_model(senko, folder, scripts, **changes):
-    """`scripts`: trigger to a list of tokens, or (tokens, "loop")."""
+def write_model(senko, folder, changes, *flags):
     folder = pathlib.Path(folder)
     config = json.loads((ROOT / "models/tiny/config.json").read_text())
     config["text_config"].update({**SMALLER, **changes})
+    (folder / "config.json").write_text(json.dumps(config))
+    made = subprocess.run(
+        [str(senko), "make-model", "--config", str(folder / "config.json"), "--out", str(folder / "model"), *flags],
+        capture_output=True, text=True, timeout=120)
+    assert made.returncode == 0, made.stderr
+    return folder / "model"
+
+
+def make_parrot_model(senko, folder, scripts, **changes):
+    """`scripts`: trigger to a list of tokens, or (tokens, "loop")."""
     listed = []
     for trigger, tokens in scripts.items():
         end = "eos"
         if isinstance(tokens, tuple):
             tokens, end = tokens
         listed.append({"trigger": trigger, "tokens": tokens, "end": end})
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "script.json").write_text(json.dumps(listed))
-    model = folder / "parrot"
-    made = subprocess.run(
-        [str(senko), "make-model", "--config", str(folder / "config.json"), "--parrot", str(folder / "script.json"),
-         "--out", str(model)], capture_output=True, text=True, timeout=120)
-    assert made.returncode == 0, made.stderr
+    script = pathlib.Path(folder) / "script.json"
+    script.write_text(json.dumps(listed))
+    model = write_model(senko, folder, changes, "--parrot", str(script))
     (model / "tools_prompt.txt").write_text(TOOLS_PROMPT)
+    return model
+
+
+def make_random_model(senko, folder):
+    """Random words like the bundled model's, for less: for tests that need many or long prompts."""
+    model = write_model(senko, folder, {"vocab_size": 512})
+    shutil.copy(ROOT / "models/tiny/tokenizer.json", model)
     return model

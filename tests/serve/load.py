@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Puts a server under load and checks what stays behind. Standard library alone.
+
+    python load.py http://127.0.0.1:8000 --pid PID --streams 64 --seconds 60 --leave 0.3
+
+Keeps N streams open; a share of the clients leave at a random point, some before the first byte. A quarter of the time
+goes before, to fill caches; then the same again, measured. Afterwards nothing may run, no page may be held, and the
+process (--pid, on this machine) may have no more files open and little more memory than before. Prints a JSON object;
+exit code 1 if something was wrong, with the reasons under "problems".
+"""
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import random
+import re
+import sys
+import time
+import urllib.parse
+
+PROMPTS = 24  # a fixed set: what the cache keeps of it does not grow for ever
+
+
+class Counts:
+    def __init__(self):
+        self.finished = self.left = self.refused = self.events = 0
+        self.errors = {}
+
+    def error(self, what):
+        self.errors[what] = self.errors.get(what, 0) + 1
+
+
+class Client:
+    def __init__(self, url, key):
+        parts = urllib.parse.urlsplit(url)
+        self.host, self.port = parts.hostname, parts.port or 80
+        self.head = f"Host: {parts.netloc}\r\n" + (f"Authorization: Bearer {key}\r\n" if key else "")
+
+    async def open(self, method, path, body=b""):
+        reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
+        writer.write(f"{method} {path} HTTP/1.1\r\n{self.head}Connection: close\r\nContent-Type: application/json\r\n"
+                     f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        return reader, writer
+
+    async def get(self, path):
+        reader, writer = await self.open("GET", path)
+        data = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        return data.split(b"\r\n\r\n", 1)[1].decode()
+
+    async def metrics(self):
+        values = {}
+        for line in (await self.get("/metrics")).splitlines():
+            found = re.fullmatch(r"senko:(\w+)\{[^{}]*\} (\S+)", line)
+            if found:
+                values[found[1]] = float(found[2])
+        return values
+
+    async def stream(self, body, leave_after, counts):
+        """One request. `leave_after`: events to read before leaving, or None."""
+        reader, writer = await self.open("POST", "/v1/completions", json.dumps(body).encode())
+        try:
+            if leave_after == 0:
+                counts.left += 1
+                return
+            status = (await reader.readline()).split()
+            if not status or status[1] != b"200":
+                if status and status[1] in (b"503", b"429"):
+                    counts.refused += 1
+                    await asyncio.sleep(0.1)
+                else:
+                    counts.error(f"status {status[1].decode() if status else 'none'}")
+                return
+            seen, ends, done = 0, 0, False
+            while line := await reader.readline():
+                if line == b"data: [DONE]\n":
+                    done = True
+                elif line.startswith(b"data: "):
+                    event = json.loads(line[6:])
+                    if "error" in event:
+                        return counts.error(event["error"]["message"])
+                    ends += event["choices"][0]["finish_reason"] is not None
+                    seen += 1
+                    counts.events += 1
+                    if seen == leave_after:
+                        counts.left += 1
+                        return
+            if not done or ends != body["n"]:
+                return counts.error("a stream without its end")
+            counts.finished += 1
+        finally:
+            if random.random() < 0.5:
+                writer.transport.abort()  # RST where something is still unread
+            writer.close()
+
+
+async def load(client, args, seconds, counts):
+    end = time.monotonic() + seconds
+
+    async def worker(number):
+        draw = random.Random(f"{args.seed} {number} {seconds}")
+        while time.monotonic() < end:
+            which = random.Random(f"{args.seed} prompt {draw.randrange(PROMPTS)}")
+            words = "".join(which.choice("abcdefghij \n") for _ in range(which.randint(1, args.prompt_bytes)))
+            body = {"prompt": words, "max_tokens": draw.randint(1, args.max_tokens), "temperature": 0, "stream": True,
+                    "n": draw.choice((1, 1, 1, 2)), "ignore_eos": True}
+            leave = draw.randint(0, args.max_tokens) if draw.random() < args.leave else None
+            try:
+                await asyncio.wait_for(client.stream(body, leave, counts), 120)
+            except (OSError, ValueError, asyncio.TimeoutError, asyncio.LimitOverrunError) as error:
+                counts.error(type(error).__name__)
+                await asyncio.sleep(0.1)
+
+    await asyncio.gather(*(worker(i) for i in range(args.streams)))
+
+
+async def settle(client, problems):
+    """Waits until nothing runs."""
+    end = time.monotonic() + 20
+    while True:
+        metrics = await client.metrics()
+        held = {name: metrics[name] for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
+                                                 "http_requests_in_flight") if metrics[name] != 0}
+        if not held:
+            return metrics
+        if time.monotonic() > end:
+            problems.append(f"still held 20 s after the load: {held}")
+            return metrics
+        await asyncio.sleep(0.05)
+
+
+def process(pid):
+    """Files, resident bytes, seconds of processor time."""
+    if not pid:
+        return None
+    proc = pathlib.Path(f"/proc/{pid}")
+    times = (proc / "stat").read_text().rsplit(") ", 1)[1].split()
+    status = (proc / "status").read_text()
+    return {"files": len(list((proc / "fd").iterdir())),
+            "bytes": int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) << 10,
+            "cpu": (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")}
+
+
+async def run(args):
+    client, problems = Client(args.url, args.key), []
+    warm, counts = Counts(), Counts()
+    await load(client, args, args.seconds / 4, warm)
+    first, before = await settle(client, problems), process(args.pid)
+    begin = time.monotonic()
+    await load(client, args, args.seconds, counts)
+    seconds = time.monotonic() - begin
+    last, after = await settle(client, problems), process(args.pid)
+
+    def moved(name):
+        return last[name] - first[name]
+
+    tokens = moved("generation_tokens_total")
+    report = {"seconds": round(seconds, 2), "finished": counts.finished, "left": counts.left,
+              "refused": counts.refused, "errors": counts.errors | warm.errors, "tokens": int(tokens),
+              "tokens_per_second": round(tokens / seconds, 1), "steps": int(moved("engine_steps_total")),
+              "preemptions": int(moved("num_preemptions_total"))}
+    if report["errors"]:
+        problems.append("errors")
+    if counts.finished == 0:
+        problems.append("no stream finished")
+    if before:
+        report |= {"files": [before["files"], after["files"]], "bytes": [before["bytes"], after["bytes"]],
+                   "cpu_us_per_token": round((after["cpu"] - before["cpu"]) * 1e6 / max(1, tokens), 1)}
+        if "compute_cpu_seconds_total" in last:
+            outside = after["cpu"] - before["cpu"] - moved("compute_cpu_seconds_total")
+            report["cpu_us_per_token_outside_the_model"] = round(outside * 1e6 / max(1, tokens), 1)
+        if after["files"] > before["files"]:
+            problems.append("more files open than before")
+        if after["bytes"] > before["bytes"] + args.growth_mib * (1 << 20):
+            problems.append("more memory than before")
+    report["problems"] = problems
+    print(json.dumps(report, indent=1))
+    return 1 if problems else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("url")
+    parser.add_argument("--pid", type=int, help="the server's process, if it runs on this machine")
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--leave", type=float, default=0.3, help="share of the clients that leave early")
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--prompt-bytes", type=int, default=300)
+    parser.add_argument("--growth-mib", type=float, default=16, help="memory that may be taken and not given back")
+    parser.add_argument("--key", help="API key")
+    parser.add_argument("--seed", default="load")
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""More than fits: refused quickly and exactly, small bodies that say when to try again; what was let in finishes."""
+import http.client
+import json
+import threading
+
+import pytest
+from server import together
+
+LONG = {"prompt": "go", "max_tokens": 30_000, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def server(running, small_model):
+    with running("--threads", 1, "--max-num-seqs", 2, "--max-num-waiting", 3, model=small_model) as server:
+        yield server
+
+
+def refused(reply, status):
+    assert reply.status == status, reply
+    assert len(reply.body) < 1024 and int(reply.headers["Retry-After"]) >= 1
+    return reply.error
+
+
+def test_a_full_queue(server):
+    """Two run, three wait; of forty more exactly none is let in, whoever they speak to."""
+    running = [server.open_stream("/v1/completions", **LONG) for _ in range(2)]
+    for stream in running:
+        next(stream)
+    waiting = [server.open_stream("/v1/completions", **LONG) for _ in range(3)]
+    try:
+        server.wait_metric("num_requests_waiting", 3)
+        bodies = [("/v1/completions", {"prompt": "a"}), ("/v1/completions", {"prompt": "a", "stream": True}),
+                  ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+                  ("/v1/responses", {"input": "a"})]
+        replies = server.post_all(bodies * 10)
+        for reply in replies:
+            assert refused(reply, 503)["code"] == "overloaded"
+        reply = server.post("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})
+        assert refused(reply, 529)["type"] == "overloaded_error"
+        assert server.get("/health").status == 200
+    finally:
+        for stream in (*running, *waiting):
+            stream.reset()
+    server.wait_metric("num_requests_running", 0)
+    server.wait_metric("num_requests_waiting", 0)
+    assert server.complete("a", max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+def test_a_flood(server):
+    """All at once: some are let in and finish, all others are told; nobody gets anything else."""
+    replies = together(60, lambda i: server.post("/v1/completions", {"prompt": f"{i}", "max_tokens": 8}))
+    good = [reply for reply in replies if reply.status == 200]
+    for reply in replies:
+        if reply.status == 200:
+            assert reply.json["choices"][0]["finish_reason"] in ("stop", "length")
+        else:
+            refused(reply, 503)
+    assert len(good) >= 3
+    server.wait_metric("num_requests_running", 0)
+
+
+def test_requests_in_flight(running, small_model):
+    with running("--threads", 1, "--limit-concurrency", 3, model=small_model) as server:
+        streams = [server.open_stream("/v1/completions", **LONG) for _ in range(3)]
+        try:
+            for stream in streams:
+                next(stream)
+            for reply in (server.post("/v1/completions", {"prompt": "a"}), server.get("/v1/models"),
+                          server.post("/tokenize", {"prompt": "a"})):
+                refused(reply, 503)
+            assert server.get("/health").status == server.get("/metrics").status == 200
+            assert server.metrics()["http_refused_total"] == 3
+        finally:
+            for stream in streams:
+                stream.reset()
+        server.wait_metric("http_requests_in_flight", 0)
+        assert server.get("/v1/models").status == 200
+
+
+def test_requests_per_minute(running, small_model):
+    with running("--threads", 1, "--requests-per-minute", 5, "--api-key", "a", "--api-key", "b",
+                 model=small_model) as server:
+        for key in "ab":
+            header = {"Authorization": f"Bearer {key}"}
+            replies = [server.post("/tokenize", {"prompt": "x"}, headers=header) for _ in range(8)]
+            assert [reply.status for reply in replies[:5]] == [200] * 5
+            for reply in replies[6:]:
+                assert refused(reply, 429)["type"] == "rate_limit_error"
+        assert server.get("/health").status == 200
+
+
+def test_more_than_the_pages_hold(running, small_model):
+    """A pool that is always full: sequences give way and come back, and every one gets its whole answer. In the exact
+    mode it is the answer that one alone gets."""
+    sequences, length, slot, page = 6, 240, 24_064, 64 * 100  # bytes of a slot and of a page
+    with running("--threads", 1, "--block-size", 64, "--max-model-len", 256, "--max-num-seqs", sequences,
+                 "--no-swa-bounded-replay", "--kv-cache-memory-bytes", sequences * slot + 7 * page,
+                 model=small_model) as server:
+        alone = server.complete("many pages", max_tokens=length, ignore_eos=True)["choices"][0]["text"]
+        answers = together(sequences, lambda i: server.complete("many pages", max_tokens=length, ignore_eos=True))
+        for answer in answers:
+            assert answer["usage"]["completion_tokens"] == length
+            assert answer["choices"][0]["text"] == alone
+        assert server.metrics()["num_preemptions_total"] >= 1
+        server.wait_metric("kv_cache_usage_perc", 0)
+
+
+def test_health_under_load(server):
+    """While the engine is as busy as it gets, and while a long prompt is read: live, ready, and quick."""
+    stop = threading.Event()
+    times = []
+
+    def probe():
+        while not stop.is_set():
+            reply = server.get("/health")
+            assert (reply.status, reply.json) == (200, {"status": "ok"})
+            times.append(reply.seconds)
+
+    thread = threading.Thread(target=probe)
+    with server.open_stream("/v1/completions", **LONG) as stream:
+        next(stream)
+        thread.start()
+        reply = server.post("/v1/completions", {"prompt": "a long one " * 500, "max_tokens": 1})
+        assert reply.status == 200
+        assert server.get("/ready").status == 200
+        stop.set()
+        thread.join(10)
+        stream.reset()
+    assert len(times) > 3 and sorted(times)[len(times) // 2] < 0.25, times
+
+
+def test_keep_alive_connections_are_served_in_turn(server):
+    """One connection, many requests, an error among them."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    for i in range(20):
+        body = json.dumps({"prompt": "a", "max_tokens": 1, **({"top_p": 7} if i % 3 == 1 else {})})
+        connection.request("POST", "/v1/completions", body)
+        answer = connection.getresponse()
+        assert answer.status == (400 if i % 3 == 1 else 200)
+        answer.read()
+    connection.close()

@@ -1,0 +1,151 @@
+"""Start and end: what /health and /ready say, what a signal does to running requests, exit codes."""
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from parrot import bytes_of
+
+LONG = {"prompt": "go", "max_tokens": 30_000, "ignore_eos": True}
+
+
+def test_running_requests_finish(start, small_model):
+    """In prefill, in decode, waiting, streamed and not: all get their whole answers; new ones are refused."""
+    import threading
+    server = start("--threads", 1, "--max-num-seqs", 2, "--max-num-batched-tokens", 64, model=small_model)
+    whole = []
+    with server.open_stream("/v1/completions", prompt="decode", max_tokens=150, ignore_eos=True) as decode:
+        next(decode)
+        long = {"prompt": "a long prompt " * 120, "max_tokens": 3, "ignore_eos": True}
+        prefill = server.open_stream("/v1/completions", **long)
+        waiting = threading.Thread(
+            target=lambda: whole.append(server.post("/v1/completions", {"prompt": "w", "max_tokens": 3})))
+        waiting.start()
+        server.wait_metric("num_requests_waiting", 1)
+        server.signal(signal.SIGTERM)
+        end = time.monotonic() + 10
+        while server.get("/ready").status != 503:
+            assert time.monotonic() < end
+        refused = server.post("/v1/completions", {"prompt": "new"})
+        assert refused.status == 503 and int(refused.headers["Retry-After"]) >= 1
+        assert server.get("/health").status == 200
+        events = list(decode)
+        assert events[-1]["choices"][0]["finish_reason"] == "length" and decode.done
+        with prefill:
+            events = list(prefill)
+            assert events[-1]["choices"][0]["finish_reason"] == "length" and prefill.done
+        waiting.join(30)
+        assert whole and whole[0].status == 200 and whole[0].json["usage"]["completion_tokens"] == 3
+    assert server.wait_exit() == 0
+    assert "all requests finished" in server.errors()
+
+
+def test_a_slow_reader_gets_its_answer(start):
+    server = start("--threads", 1)
+    with server.open_stream("/v1/completions", prompt="slow", max_tokens=60, ignore_eos=True) as stream:
+        next(stream)
+        server.signal(signal.SIGINT)
+        time.sleep(1)
+        events = list(stream)
+        assert events[-1]["choices"][0]["finish_reason"] == "length" and stream.done
+    assert server.wait_exit() == 0
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)])
+def test_a_second_signal_ends_now(start, numbers):
+    server = start("--threads", 1)
+    with server.open_stream("/v1/completions", **LONG) as stream:
+        next(stream)
+        server.signal(numbers[0])
+        end = time.monotonic() + 10
+        while "finishing running requests" not in server.errors():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        next(stream)
+        begin = time.monotonic()
+        server.signal(numbers[1])
+        assert server.wait_exit() == 0
+        assert time.monotonic() - begin < 5
+    assert "unfinished" in server.errors()
+
+
+def test_the_time_to_finish_has_an_end(start):
+    server = start("--threads", 1, "--shutdown-timeout", 1)
+    with server.open_stream("/v1/completions", **LONG) as stream:
+        next(stream)
+        begin = time.monotonic()
+        server.signal()
+        assert server.wait_exit() == 0
+        assert 0.9 < time.monotonic() - begin < 10
+
+
+def test_idle_connections_do_not_hold_it(start):
+    server = start("--threads", 1)
+    with socket.create_connection(("127.0.0.1", server.port)), socket.create_connection(("127.0.0.1", server.port)):
+        server.stop()
+
+
+def test_an_unfinished_call_and_then_a_signal(make_parrot, start):
+    """A script that ends inside a parameter's tag: answered, and the process can still be ended."""
+    from parrot import DSML
+    text = f'\n\n<{DSML} calls>\n<{DSML} invoke name="f">\n<{DSML} parameter name="x" string="true">never cl'
+    server = start("--threads", 1, model=make_parrot({"</think>": bytes_of(text, 5), "<think>": (["on "], "loop")}))
+    answer = server.chat("hi", reasoning_effort="none")["choices"][0]
+    assert answer["finish_reason"] in ("stop", "length") and answer["message"]["tool_calls"]
+    with server.open_stream("/v1/chat/completions", messages=[{"role": "user", "content": "hi"}]) as stream:
+        next(stream)
+        server.signal(signal.SIGINT)
+        server.signal(signal.SIGTERM)
+        assert server.wait_exit() == 0
+
+
+def test_live_at_once_and_ready_when_loaded(start):
+    """A model that takes a moment: alive meanwhile, not ready, and nobody is answered wrongly."""
+    server = start("--threads", 1, wait=False)
+    states = set()
+    end = time.monotonic() + 60
+    while True:
+        assert server.get("/health").status == 200
+        ready, models = server.get("/ready"), server.get("/v1/models")
+        assert ready.status in (200, 503) and models.status in (200, 503)
+        if ready.status == 503:
+            assert int(ready.headers["Retry-After"]) >= 1 and ready.json["reason"]
+        if models.status == 200:
+            assert server.get("/ready").status == 200
+        states.add(ready.status)
+        if ready.status == 200:
+            break
+        assert time.monotonic() < end
+    assert server.complete("a", max_tokens=1)["usage"]["completion_tokens"] == 1
+    server.stop()
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--model", "/nowhere"], ["/nowhere"]),
+    (["--kv-cache-memory-bytes", "1000"], ["kv-cache-memory-bytes", "64 slots", "3047424", "4390912"]),
+    (["--max-model-len", "100000000"], ["max-model-len", "32768"]),
+    (["--block-size", "100"], ["block-size"]),
+    (["--port", "99999"], ["port"]),
+    (["--api-key", "two words"], ["api-key"]),
+    (["--num-speculative-tokens", "7"], ["num-speculative-tokens"]),
+    (["--tensor-parallel-size", "2"], ["tensor-parallel-size"]),
+    (["--pipeline-parallel-size", "2"], ["pipeline-parallel-size"]),
+    (["--max-num-seqs", "0"], ["max-num-seqs"]),
+    (["--decoder-replay", "sometimes"], ["decoder-replay"]),
+    (["--numerics", "fast"], ["numerics"]),
+])
+def test_settings_that_cannot_be(senko, flags, words):
+    """Exit code 2 and one message that names the flag, and for memory the sums."""
+    done = subprocess.run([senko, "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert len(done.stderr) < 4000
+
+
+def test_a_port_in_use(start, senko):
+    server = start("--threads", 1)
+    done = subprocess.run([senko, "serve", "--port", str(server.port)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and str(server.port) in done.stderr
+    server.stop()
