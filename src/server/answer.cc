@@ -152,6 +152,8 @@ class AnswerExchange final : public api::Exchange {
   ~AnswerExchange() override { answer_->Abandon(); }
   AnswerExchange(const AnswerExchange&) = delete;
   AnswerExchange& operator=(const AnswerExchange&) = delete;
+  AnswerExchange(AnswerExchange&&) = delete;
+  AnswerExchange& operator=(AnswerExchange&&) = delete;
 
   void Reply(int status, std::string_view content_type, std::string body, Headers headers) override {
     answer_->Reply(status, content_type, std::move(body), std::move(headers));

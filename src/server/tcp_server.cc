@@ -311,7 +311,8 @@ TcpServer::TcpServer(std::shared_ptr<Gate> gate) : impl_(std::make_unique<Impl>(
   }
 }
 
-TcpServer::~TcpServer() { Stop(); }
+// Without memory to post a closure the threads cannot be told to end, and neither can the program go on.
+TcpServer::~TcpServer() { Stop(); }  // NOLINT(bugprone-exception-escape)
 
 int TcpServer::port() const { return impl_->port; }
 
