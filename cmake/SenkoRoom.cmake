@@ -75,12 +75,17 @@ function(senko_bench name)
 endfunction()
 
 # senko_fuzz(<name> SOURCES a_fuzz.cc DEPS room ...): a libFuzzer executable; built by the `fuzz` preset.
+# The target `fuzzers` is all of them, without the rooms that none needs.
 function(senko_fuzz name)
   if(NOT SENKO_FUZZ)
     return()
   endif()
   cmake_parse_arguments(F "" "" "SOURCES;DEPS;LIBS" ${ARGN})
   add_executable(${name} ${F_SOURCES})
+  if(NOT TARGET fuzzers)
+    add_custom_target(fuzzers)
+  endif()
+  add_dependencies(fuzzers ${name})
   senko_use_rooms(${name} ${F_DEPS})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)

@@ -191,6 +191,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       // Parts of tags may be quoted; a block is read away, unless a raw completion shows it.
       if (word >= kFirstDsmlWord && word + 1 < words.size()) input.no_dsml = false;
       if (input.plain && word + 1 == words.size()) input.no_dsml = false;
+      // A logprob shows its whole token, and a token of ours may hold a block with what stands before it.
+      if (input.text.logprobs && word + 1 == words.size()) input.no_dsml = false;
     } else {
       input.tokens.push_back(kTestControls + static_cast<int32_t>(word));
     }

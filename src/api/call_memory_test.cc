@@ -59,8 +59,9 @@ TEST(CallMemory, OnlyForTheSameTurnInTheSameScope) {
   EXPECT_FALSE(recalled(scope, [](auto* m) { m->tool_calls.pop_back(); }));
   EXPECT_FALSE(recalled(scope, [](auto* m) { std::swap(m->tool_calls[0], m->tool_calls[1]); }));
   EXPECT_FALSE(recalled(scope, [](auto* m) { m->tool_calls[0].id = ""; }));
-  for (const MemoryScope& other : {MemoryScope{"key", ""}, MemoryScope{"", "salt"}, MemoryScope{"keys", "alt"},
-                                   MemoryScope{"ke", "ysalt"}, MemoryScope{}}) {
+  for (const MemoryScope& other :
+       {MemoryScope{"kez", "salt"}, MemoryScope{"key", "salz"}, MemoryScope{"key", ""}, MemoryScope{"", "salt"},
+        MemoryScope{"keys", "alt"}, MemoryScope{"ke", "ysalt"}, MemoryScope{}}) {
     EXPECT_FALSE(recalled(other, [](auto*) {}));
   }
 }
@@ -275,6 +276,19 @@ TEST_P(MemoryThroughApis, ForcedCallsGoOnToo) {
     api.Post("/v1/chat/completions", body);
     round.second = api.engine.submitted().back().prompt;
     ExpectContinued(round, named ? "named" : "required");
+  }
+}
+
+// An answer that was ended with its first call has no end of its own to be repeated.
+TEST_P(MemoryThroughApis, CutTurnsAreNotRemembered) {
+  TestApi api({}, 1 << 16, GetParam());
+  api.Say(api.tokenizer.Encode(kBlock, text::AddedTokens::kAll));
+  Json body = UserChat("list");
+  body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  for (const bool parallel : {false, true}) {
+    body["parallel_tool_calls"] = parallel;
+    EXPECT_EQ(ChatWholeSeen(*api.Post("/v1/chat/completions", body)).choices.at(0).calls.size(), parallel ? 2u : 1u);
+    EXPECT_EQ(api.context->call_memory().turns(), parallel ? 1u : 0u);
   }
 }
 

@@ -74,9 +74,11 @@ struct Sampler::Scratch {
     const auto back = [&](size_t n) {  // n = 1: the last token
       return n <= ahead.size() ? ahead[ahead.size() - n] : generated[length - n];
     };
+    // Words are sorted by their last token but one. (clang 14 cannot compile libstdc++'s ranges::equal_range.)
     const auto key = [](std::span<const int32_t> word) { return word[word.size() - 2]; };
-    const auto candidates = std::ranges::equal_range(request.bad_words, back(1), {}, key);
-    for (const std::span<const int32_t> word : candidates) {
+    const auto begin = std::ranges::lower_bound(request.bad_words, back(1), {}, key);
+    for (auto at = begin; at != request.bad_words.end() && key(*at) == back(1); ++at) {
+      const std::span<const int32_t> word = *at;
       if (word.size() - 1 > length) continue;
       bool matches = true;
       for (size_t n = 2; matches && n < word.size(); ++n) matches = word[word.size() - 1 - n] == back(n);

@@ -349,22 +349,25 @@ TEST(HttpRequests, CrossOrigin) {
 
 TEST(HttpRequests, OneLogLineEach) {
   TestServer server;
-  server.Ask(Post("/echo", "abc", "X-Request-Id: one\r\n"));
-  server.Ask("nonsense\r\n\r\n");
-  server.Ask(Get("/nowhere?secret=1"));
-  ASSERT_TRUE(Eventually([&] { return server.Records().size() == 3; }));
-  const std::vector<AccessRecord> records = server.Records();
-  EXPECT_EQ(records[0].id, "one");
-  EXPECT_EQ(records[0].method, "POST");
-  EXPECT_EQ(records[0].path, "/echo");
-  EXPECT_EQ(records[0].status, 200);
-  EXPECT_GT(records[0].bytes, 100u);
-  EXPECT_GE(records[0].seconds, 0);
-  EXPECT_LT(records[0].seconds, 10);
-  EXPECT_FALSE(records[0].gone);
-  EXPECT_EQ(records[1].status, 400);
-  EXPECT_EQ(records[2].path, "/nowhere");
-  EXPECT_THAT(AccessLine(records[2]), HasSubstr(R"("status":404)"));
+  // A line is written once the answer has left: one request after the other, each line waited for.
+  const auto record_of = [&](const std::string& request, size_t number) {
+    server.Ask(request);
+    EXPECT_TRUE(Eventually([&] { return server.Records().size() == number; }));
+    return server.Records().back();
+  };
+  const AccessRecord echo = record_of(Post("/echo", "abc", "X-Request-Id: one\r\n"), 1);
+  EXPECT_EQ(echo.id, "one");
+  EXPECT_EQ(echo.method, "POST");
+  EXPECT_EQ(echo.path, "/echo");
+  EXPECT_EQ(echo.status, 200);
+  EXPECT_GT(echo.bytes, 100u);
+  EXPECT_GE(echo.seconds, 0);
+  EXPECT_LT(echo.seconds, 10);
+  EXPECT_FALSE(echo.gone);
+  EXPECT_EQ(record_of("nonsense\r\n\r\n", 2).status, 400);
+  const AccessRecord nowhere = record_of(Get("/nowhere?secret=1"), 3);
+  EXPECT_EQ(nowhere.path, "/nowhere");
+  EXPECT_THAT(AccessLine(nowhere), HasSubstr(R"("status":404)"));
 }
 
 TEST(HttpRequests, PortInUseIsNamed) {

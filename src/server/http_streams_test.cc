@@ -108,7 +108,7 @@ TEST_P(Leaving, IsNoticedAtOnceWithNothingBeingSent) {
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(server->stats().requests_in_flight, 0);
   EXPECT_EQ(server->stats().clients_gone, 1u);
-  ASSERT_EQ(server.Records().size(), 1u);
+  ASSERT_TRUE(Eventually([&] { return server.Records().size() == 1; }));
   EXPECT_EQ(server.Records()[0].status, streaming ? 200 : 499);
   EXPECT_TRUE(server.Records()[0].gone);
 }

@@ -118,7 +118,7 @@ def test_all_choices_stop(running, small_model):
         round_of(20)
         round_of(20)
         assert server.memory_bytes() - memory < 8 << 20
-        assert server.open_files() <= files
+        server.wait_files(files)
         metrics = server.metrics()
         assert metrics["request_success_total:abort"] == 60
         assert server.complete("still here", max_tokens=2)["usage"]["completion_tokens"] <= 2

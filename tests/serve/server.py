@@ -197,6 +197,13 @@ class Server:
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) << 10
 
+    def wait_files(self, most, seconds=5):
+        """Until no more files are open than that: a connection that its client has closed stays for a moment."""
+        end = time.monotonic() + seconds
+        while self.open_files() > most:
+            assert time.monotonic() < end, f"{self.open_files()} files are open, {most} were"
+            time.sleep(0.01)
+
     def open_files(self):
         return len(list(pathlib.Path(f"/proc/{self.pid}/fd").iterdir()))
 

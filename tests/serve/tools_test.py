@@ -5,6 +5,7 @@ import string
 
 import pytest
 from parrot import DSML, bytes_of, calls, halves, invoke, parameter
+from server import together
 
 LETTERS = string.ascii_letters + string.digits
 USER = {"role": "user", "content": "hi"}
@@ -160,16 +161,17 @@ def cut_everywhere(make_parrot, running):
 
 
 def test_every_cut_of_a_tag_and_of_a_call(cut_everywhere):
-    count = 0
-    for server, part in cut_everywhere:
-        for letter, (text, at) in zip(LETTERS, part):
-            reasons = text is THOUGHT
-            wanted = ("I think so.", "Answer", [], "stop") if reasons else \
-                ("", "", [["f", '{"x": "find /tmp"}']], "tool_calls")
-            got = streamed(server, after(letter, reasons))
-            assert got == wanted, (text, at)
-            count += 1
-    assert count > 150
+    cases = [(server, letter, text, at) for server, part in cut_everywhere for letter, (text, at) in zip(LETTERS, part)]
+    assert len(cases) > 150
+
+    def one(case):
+        server, letter, text, at = case
+        reasons = text is THOUGHT
+        wanted = ("I think so.", "Answer", [], "stop") if reasons else \
+            ("", "", [["f", '{"x": "find /tmp"}']], "tool_calls")
+        assert streamed(server, after(letter, reasons)) == wanted, (text, at)
+
+    together(8, lambda i: [one(case) for case in cases[i::8]])
 
 
 @pytest.fixture(scope="module")
@@ -203,11 +205,14 @@ def oddities(make_parrot, running):
 
 
 def test_values_are_exact(oddities):
-    for letter, value in oddities.values.items():
+    def one(letter, value):
         for read in (whole, streamed):
             _, content, found, finish = read(oddities, after(letter))
             assert (content, finish) == ("", "tool_calls"), value
             assert [(name, json.loads(arguments)) for name, arguments in found] == [("f", {"x": value})]
+
+    cases = list(oddities.values.items())
+    together(8, lambda i: [one(*case) for case in cases[i::8]])
 
 
 def test_types_of_values(oddities):
