@@ -13,6 +13,7 @@
 #include "bench/replay_bench.h"
 #include "checkpoint/make_model.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/run_context.h"
 #include "cli/terminal.h"
 #include "runtime/profile.h"
@@ -33,7 +34,8 @@ std::filesystem::path RandomModel(const std::string& config_file) {
   make.out = folder;
   make.seed = 1;
   std::ostringstream summary;
-  checkpoint::MakeModel(make, summary, TerminalProgress());
+  const UnwindOnSignals unwind(TerminalProgress());
+  checkpoint::MakeModel(make, summary, unwind.sink());
   return folder;
 }
 

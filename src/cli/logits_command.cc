@@ -8,6 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "cli/commands.h"
 #include "cli/dump_probe.h"
+#include "cli/interrupt.h"
 #include "cli/run_context.h"
 #include "cli/terminal.h"
 #include "cli/token_file.h"
@@ -74,10 +75,10 @@ int RunLogits(const LogitsOptions& options) {
     specs.push_back({name + ".positions", DType::kI64, {rows}});
     specs.push_back({name + ".logits", DType::kF32, {rows, config.vocab_size}});
   }
+  const UnwindOnSignals unwind(TerminalProgress());  // before what it unwinds
   checkpoint::SafetensorsWriter writer(options.out, specs);
   DumpProbe probe(options.dump, options.inject);
   const bool probing = !options.dump.empty() || !options.inject.empty();
-  const ProgressSink progress = TerminalProgress();
 
   // Logits leave in blocks of rows, so memory does not grow with the prompt.
   const int64_t block = std::clamp<int64_t>((int64_t{16} << 20) / (config.vocab_size * 4), 1, largest);
@@ -122,7 +123,7 @@ int RunLogits(const LogitsOptions& options) {
         }
       }
       if (kept > 0) seen = positions.back() + 1;
-      if (progress) progress({"logits", static_cast<uint64_t>(seen), static_cast<uint64_t>(length), "tokens"});
+      unwind.sink()({"logits", static_cast<uint64_t>(seen), static_cast<uint64_t>(length), "tokens"});
     });
     if (found != hit) throw std::logic_error("logits: the scheduler adopted another hit than was asked for");
     if (first_bad >= 0) {

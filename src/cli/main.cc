@@ -17,6 +17,7 @@
 #include "checkpoint/make_model.h"
 #include "cli/chat_options.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/serve_flags.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
@@ -212,7 +213,8 @@ void AddMakeModel(Program& p) {
   c->add_option("--threads", o.threads, "0 takes every CPU")->check(Whole(0, kMaxThreads))->capture_default_str();
   c->callback([&p] {
     p.run = [](Program& q) {
-      checkpoint::MakeModel(q.make_model, std::cout, TerminalProgress());
+      const UnwindOnSignals unwind(TerminalProgress());
+      checkpoint::MakeModel(q.make_model, std::cout, unwind.sink());
       return 0;
     };
   });
@@ -313,6 +315,8 @@ int main(int argc, char** argv) {
   try {
     senko::ReportTruncatedMappings();
     return senko::cli::Finish(senko::cli::Main(argc, argv));
+  } catch (const senko::cli::Interrupted& e) {
+    senko::cli::EndBySignal(e);
   } catch (const senko::Error& e) {
     std::fprintf(stderr, "senko: %s\n", e.what());
     return 2;
