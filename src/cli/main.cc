@@ -18,6 +18,7 @@
 #include "cli/chat_options.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/print_settings.h"
 #include "cli/serve_flags.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
@@ -242,7 +243,10 @@ void AddEval(Program& p) {
 void AddServe(Program& p) {
   CLI::App* c = p.app.add_subcommand("serve", "Serve a model over HTTP");
   AddServeFlags(*c, p.serve);
-  c->callback([&p] { p.run = [](Program& q) { return RunServe(q.serve); }; });
+  c->callback([&p, c] {
+    PrintSettings(*c, p.serve, stderr);
+    p.run = [](Program& q) { return RunServe(q.serve); };
+  });
 }
 
 void AddChat(Program& p) {

@@ -1,23 +1,20 @@
 // `senko serve`: the parts put together, started, drained.
-#include <pthread.h>
-#include <signal.h>
-
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "api/routes.h"
 #include "base/error.h"
 #include "cli/run_context.h"
 #include "cli/serve_options.h"
+#include "cli/serve_signals.h"
 #include "server/engine_metrics.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -26,25 +23,6 @@
 
 namespace senko::cli {
 namespace {
-
-// SIGTERM and SIGINT, taken by one thread; all others of the process have them blocked.
-class Signals {
- public:
-  Signals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    signal(SIGPIPE, SIG_IGN);
-  }
-  void Wait() {
-    int which = 0;
-    sigwait(&set_, &which);
-  }
-
- private:
-  sigset_t set_;
-};
 
 // What the loading thread has got to, for /ready.
 class LoadState {
@@ -108,7 +86,10 @@ int RunServe(ServeOptions options) {
   options.engine.model = directory.string();
   if (options.api.model_names.empty()) options.api.model_names = {ModelName(directory)};
 
-  Signals signals;  // before any thread starts
+  ServeSignals signals([] {
+    std::fprintf(stderr, "senko: stopped before it was ready\n");
+    std::_Exit(0);
+  });
   LoadState state;
   EngineSlot slot;
   std::unique_ptr<server::HttpServer> http;
@@ -135,23 +116,20 @@ int RunServe(ServeOptions options) {
   api::ApiContext context(*engine, tokenizer, tools ? &*tools : nullptr, options.api, &metrics, LogFailure);
   slot.Set(engine.get());
   http->SetRoutes(api::MakeRoutes(context));
+  signals.Serving();
   state.Set("");
   std::fprintf(stderr, "senko: ready; try: curl %s/v1/models\n", address.c_str());
 
   signals.Wait();
   std::fprintf(stderr, "senko: finishing running requests (at most %lld s); a second signal ends now\n",
                static_cast<long long>(options.shutdown_timeout_s));
-  std::atomic<bool> drained{false}, cut_short{false};
-  std::thread second([&] {
-    signals.Wait();
-    if (drained) return;
+  std::atomic<bool> cut_short{false};
+  signals.OnMore([&] {
     cut_short = true;
     http->Stop();
   });
   const bool all = http->Drain(std::chrono::seconds(options.shutdown_timeout_s));
-  drained = true;
-  pthread_kill(second.native_handle(), SIGTERM);  // wakes it if no second signal came
-  second.join();
+  signals.OnMore({});
   http->Stop();
   slot.Set(nullptr);
   engine->Shutdown();

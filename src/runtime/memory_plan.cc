@@ -12,9 +12,8 @@ std::string Bytes(int64_t bytes) { return std::to_string(bytes) + " bytes (" + s
 }  // namespace
 
 std::string MemoryPlan::ToString() const {
-  return std::to_string(num_slots) + " slots of " + Bytes(num_slots > 0 ? slot_bytes / num_slots : 0) + " and " +
-         std::to_string(num_pages) + " pages of " + Bytes(num_pages > 0 ? page_bytes / num_pages : 0) +
-         ": sequences of up to " + std::to_string(max_model_len) + " tokens";
+  return std::to_string(num_slots) + " slots in " + Bytes(slot_bytes) + " and " + std::to_string(num_pages) +
+         " pages in " + Bytes(page_bytes) + ": sequences of up to " + std::to_string(max_model_len) + " tokens";
 }
 
 MemoryPlan PlanMemory(const config::PageLayout& pages, const config::SlotLayout& slots, const MemoryRequest& request) {

@@ -1,0 +1,15 @@
+// What a server was started with, and where each value comes from.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdio>
+
+#include "cli/serve_options.h"
+
+namespace senko::cli {
+
+// Every setting of `command`, which has been parsed into `options`, in a line per origin: the command line, a flag that
+// stands for others, defaults. Of secrets only the number is told.
+void PrintSettings(const CLI::App& command, const ServeOptions& options, std::FILE* out);
+
+}  // namespace senko::cli
