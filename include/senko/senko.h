@@ -145,7 +145,7 @@ struct EngineStats {
   uint64_t decoder_rows = 0;
   double model_seconds = 0;  // in the passes and the head
   double sampler_seconds = 0;
-  double compute_cpu_seconds = 0;  // CPU time of the threads that run steps: model and sampler
+  double compute_cpu_seconds = 0;  // CPU time of all threads that run a step, while they do: model and sampler
 };
 
 // Thread-safe. Errors are senko::Error (base/error.h).

@@ -3,14 +3,17 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 #include "base/thread_count.h"
@@ -148,6 +151,39 @@ TEST(ThreadPoolDeathTest, StopsTheStartedWhenNoMoreCanBe) {
   if (SENKO_SANITIZED) GTEST_SKIP() << "a sanitizer reserves more address space than any limit leaves";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(std::_Exit(RunOutOfThreads()), ::testing::ExitedWithCode(0), "");
+}
+
+double CpuSeconds(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Workers burn 30 ms of CPU time each, by their own clocks, while the caller sleeps: all of it is counted, none of the
+// caller's is, and time asleep is not.
+TEST(ThreadPool, WorkersCpuTimeIsTheirs) {
+  constexpr int kThreads = 4;
+  constexpr double kEach = 0.03;
+  ThreadPool pool(kThreads);
+  const double before = pool.WorkerCpuSeconds(), all_before = CpuSeconds(CLOCK_PROCESS_CPUTIME_ID);
+  std::atomic<int> arrived{0};
+  pool.ParallelFor(kThreads, 1, [&](int64_t, int64_t, int thread) {
+    ++arrived;
+    while (arrived < kThreads) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // one range a thread
+    const double start = CpuSeconds(CLOCK_THREAD_CPUTIME_ID);
+    while (thread != 0 && CpuSeconds(CLOCK_THREAD_CPUTIME_ID) < start + kEach) {
+    }
+  });
+  const double used = pool.WorkerCpuSeconds() - before;
+  EXPECT_GE(used, (kThreads - 1) * kEach);
+  EXPECT_LE(used, CpuSeconds(CLOCK_PROCESS_CPUTIME_ID) - all_before);
+
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // long enough for all of them to stop spinning
+  const double idle = pool.WorkerCpuSeconds(), caller = CpuSeconds(CLOCK_THREAD_CPUTIME_ID);
+  while (CpuSeconds(CLOCK_THREAD_CPUTIME_ID) < caller + kEach) {
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(pool.WorkerCpuSeconds(), idle);
 }
 
 }  // namespace

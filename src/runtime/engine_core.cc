@@ -247,6 +247,10 @@ void EngineCore::PlanLoop() {
   wake_runner_.notify_one();
 }
 
+// Of this thread and the pool's. What the pool's threads spin between two operators is part of a step; what they spin
+// after its last one, before they sleep, is not: whoever measures a step takes the difference over it alone.
+double EngineCore::StepCpuSeconds() const { return pool_.WorkerCpuSeconds() + ThreadCpuSeconds(); }
+
 void EngineCore::RunLoop() {
   for (;;) {
     Job job;
@@ -260,6 +264,7 @@ void EngineCore::RunLoop() {
     for (const auto& [sequence, request] : job.begins) runner_.Begin(sequence, request);
     Done done;
     for (const engine::PlannedSample& sample : job.plan.samples) done.samples.push_back(sample.sequence);
+    const double before = StepCpuSeconds();
     try {
       done.output = runner_.Run(job.plan);
     } catch (const std::exception& error) {
@@ -269,7 +274,7 @@ void EngineCore::RunLoop() {
       for (const engine::PlannedSpan& span : job.plan.spans) done.failed.push_back(span.sequence);
       done.failed.insert(done.failed.end(), done.samples.begin(), done.samples.end());
     }
-    done.compute_cpu_seconds = pool_.WorkerCpuSeconds() + ThreadCpuSeconds();
+    done.compute_cpu_seconds = StepCpuSeconds() - before;
     std::lock_guard lock(mutex_);
     done_.push_back(std::move(done));
     wake_planner_.notify_one();
@@ -322,7 +327,7 @@ void EngineCore::Advance(Done done) {
     reasons_[scores.sequence] = DescribeFailure(DrawFailure::kNotFinite);
     scheduler_.End(scores.sequence, engine::Finish::kNumerical);
   }
-  compute_cpu_seconds_ = done.compute_cpu_seconds;
+  compute_cpu_seconds_ += done.compute_cpu_seconds;
   model_seconds_ += done.output.model_seconds;
   sampler_seconds_ += done.output.sampler_seconds;
   for (PromptScores& scores : done.output.prompts) {

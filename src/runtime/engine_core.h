@@ -59,12 +59,13 @@ class EngineCore final : public Engine {
     std::vector<uint64_t> samples;  // sequence of each draw
     std::vector<uint64_t> failed;   // sequences of a step that threw
     std::string error;
-    double compute_cpu_seconds = 0;  // of all steps so far
+    double compute_cpu_seconds = 0;  // of this step
   };
 
   void Check(const GenerationRequest& request) const;
   void PlanLoop();
   void RunLoop();
+  double StepCpuSeconds() const;
   void Apply(Command command);
   void Advance(Done done);
   void Deliver(const Done* done);

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/process_stats.h"
+
 namespace senko::server {
 namespace {
 
@@ -39,6 +41,8 @@ std::vector<Sample> EngineSamples(const EngineStats& s) {
       Gauge("senko:num_requests_running", "Sequences running", static_cast<double>(s.running)),
       Gauge("senko:num_requests_waiting", "Requests waiting to run", static_cast<double>(s.waiting)),
       Gauge("senko:kv_cache_usage_perc", "Part of the KV pages that running sequences hold, 0 to 1", usage),
+      Gauge("senko:kv_cache_slots_in_use", "Slots of private state that sequences hold",
+            static_cast<double>(s.slots_in_use)),
       Gauge("senko:kv_cache_pages_cached", "KV pages that are kept for later hits only",
             static_cast<double>(s.pages_cached)),
       Count("senko:num_preemptions_total", "Sequences that gave way and started again", s.preemptions),
@@ -49,6 +53,8 @@ std::vector<Sample> EngineSamples(const EngineStats& s) {
       Count("senko:trimmed_rows_total", "Rows that skipped the decoder pass", s.trimmed_rows),
       Count("senko:prompt_tokens_total", "Prompt tokens of admitted requests", s.prompt_tokens),
       Count("senko:generation_tokens_total", "Tokens generated", s.generation_tokens),
+      Count("senko:compute_cpu_seconds_total", "CPU time of the threads that run steps, in steps: model and sampler",
+            s.compute_cpu_seconds),
   };
 }
 
@@ -63,6 +69,18 @@ std::vector<Sample> HttpSamples(const HttpStats& s) {
       Count("senko:http_refused_total", "Requests refused for load or rate", s.refused),
       Count("senko:http_clients_gone_total", "Clients that left before their answer's end", s.clients_gone),
   };
+}
+
+// Names and meanings are those of Prometheus' client libraries.
+std::vector<Sample> ProcessSamples(const ProcessStats& s) {
+  std::vector<Sample> samples = {
+      Count("process_cpu_seconds_total", "CPU time of all threads, user and system", s.cpu_seconds),
+      Gauge("process_resident_memory_bytes", "Resident memory", static_cast<double>(s.resident_bytes)),
+      Gauge("process_open_fds", "Open file descriptors", static_cast<double>(s.open_files)),
+      Gauge("process_max_fds", "Most file descriptors that may be open", static_cast<double>(s.max_files)),
+  };
+  for (Sample& sample : samples) sample.common_labels = false;
+  return samples;
 }
 
 }  // namespace
@@ -86,6 +104,7 @@ EngineMetrics::EngineMetrics(MetricsRegistry* registry, std::function<std::optio
     return stats ? EngineSamples(*stats) : std::vector<Sample>();
   });
   registry->AddSamples([http = std::move(http)] { return HttpSamples(http()); });
+  registry->AddSamples([] { return ProcessSamples(ReadProcessStats()); });
 }
 
 void EngineMetrics::OnScheduled(double queue_s) { queue_time_->Observe(queue_s); }

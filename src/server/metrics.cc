@@ -78,7 +78,9 @@ std::string MetricsRegistry::Text() const {
   for (const auto& read : samples) {
     for (Sample& sample : read()) {
       prometheus::ClientMetric metric;
-      for (const auto& [name, value] : impl_->common) metric.label.push_back({name, value});
+      if (sample.common_labels) {
+        for (const auto& [name, value] : impl_->common) metric.label.push_back({name, value});
+      }
       prometheus::MetricFamily family;
       if (sample.kind == Sample::Kind::kCounter) {
         metric.counter.value = sample.value;

@@ -42,6 +42,7 @@ class MetricsRegistry {
     enum class Kind { kCounter, kGauge } kind;
     std::string name, help;
     double value;
+    bool common_labels = true;  // Prometheus' own names, as process_*, stand alone
   };
   void AddSamples(std::function<std::vector<Sample>()> read);
 

@@ -1,8 +1,13 @@
 #include "server/metrics.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <thread>
 
 #include "server/engine_metrics.h"
@@ -70,6 +75,8 @@ TEST(EngineMetrics, NamesAndValues) {
   stats->prefix_hits = 14;
   stats->replayed_tokens = 15;
   stats->trimmed_rows = 16;
+  stats->slots_in_use = 17;
+  stats->compute_cpu_seconds = 18.25;
   metrics.OnScheduled(0.1);
   metrics.OnFirstToken(0.2);
   metrics.OnTokens(4, 0.4);
@@ -93,6 +100,8 @@ TEST(EngineMetrics, NamesAndValues) {
            {"prefix_cache_hits_total", "14"},
            {"replayed_tokens_total", "15"},
            {"trimmed_rows_total", "16"},
+           {"kv_cache_slots_in_use", "17"},
+           {"compute_cpu_seconds_total", "18.25"},
            {"http_connections", "7"},
            {"request_queue_time_seconds_count", "1"},
            {"time_to_first_token_seconds_count", "1"},
@@ -105,6 +114,39 @@ TEST(EngineMetrics, NamesAndValues) {
        std::map<std::string, int>{{"stop", 2}, {"length", 1}, {"abort", 1}, {"error", 1}}) {
     EXPECT_THAT(text, HasSubstr("finished_reason=\"" + reason + "\"} " + std::to_string(count) + "\n"));
   }
+}
+
+double Value(const std::string& text, const std::string& name) {
+  const size_t at = text.find("\n" + name + " ");  // no labels
+  if (at == std::string::npos) return NAN;
+  return std::strtod(text.c_str() + at + name.size() + 2, nullptr);
+}
+
+TEST(EngineMetrics, TheProcessUnderPrometheusNames) {
+  MetricsRegistry registry({{"model_name", "m"}, {"engine", "0"}});
+  const EngineMetrics metrics(
+      &registry, [] { return std::nullopt; }, [] { return HttpStats{}; });
+  const std::string before = registry.Text();
+  constexpr size_t kBytes = size_t{64} << 20;
+  const std::vector<char> memory(kBytes, 1);
+  const int file = open("/dev/null", O_RDONLY);
+  rusage start{}, now{};
+  getrusage(RUSAGE_SELF, &start);
+  const auto user = [](const rusage& usage) { return usage.ru_utime.tv_sec + 1e-6 * usage.ru_utime.tv_usec; };
+  do {
+    getrusage(RUSAGE_SELF, &now);
+  } while (user(now) < user(start) + 0.05);
+  const std::string after = registry.Text();
+  close(file);
+  const auto moved = [&](const char* name) { return Value(after, name) - Value(before, name); };
+  EXPECT_GE(moved("process_cpu_seconds_total"), 0.05);
+  EXPECT_LE(Value(after, "process_cpu_seconds_total"), user(now) + now.ru_stime.tv_sec + 60);  // and not since boot
+  EXPECT_GE(moved("process_resident_memory_bytes"), memory.size() * 0.9);
+  EXPECT_EQ(moved("process_open_fds"), 1);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(Value(after, "process_max_fds"), static_cast<double>(limit.rlim_cur));
+  EXPECT_THAT(after, HasSubstr("# TYPE process_cpu_seconds_total counter\n"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """Metrics that move, and add up."""
 import re
+import time
 
 import pytest
 from server import together
@@ -70,6 +71,30 @@ def test_gauges_follow_the_load(server):
     assert after["request_success_total:abort"] == 6
 
 
+def test_processor_time(running, small_model):
+    """What the process used is what the kernel says, and the steps' part of it grows with work alone. Two threads: the
+    second one's time is a step's too."""
+    with running("--threads", 2, model=small_model) as server:
+        begin = server.cpu_seconds()
+        first = server.metrics()
+        server.complete("work", max_tokens=300, ignore_eos=True)
+        server.wait_metric("generation_tokens_total", 300)
+        last, end = server.metrics(), server.cpu_seconds()
+        assert begin - 0.02 <= first["process_cpu_seconds_total"]  # the kernel's file counts hundredths
+        assert last["process_cpu_seconds_total"] <= end + 0.02
+        process = last["process_cpu_seconds_total"] - first["process_cpu_seconds_total"]
+        steps = last["compute_cpu_seconds_total"] - first["compute_cpu_seconds_total"]
+        assert 0 < steps < process
+        assert steps > process / 2  # this model's steps are most of what one stream costs
+        assert abs(last["process_resident_memory_bytes"] / server.memory_bytes() - 1) < 0.2
+        assert last["process_open_fds"] >= server.open_files()  # and the scrape's connection
+
+        time.sleep(0.5)  # an idle server sleeps, its pool too
+        idle = server.metrics()
+        assert idle["compute_cpu_seconds_total"] == last["compute_cpu_seconds_total"]
+        assert idle["process_cpu_seconds_total"] - last["process_cpu_seconds_total"] < 0.05
+
+
 def test_outcomes_are_counted(server):
     before = server.metrics()
     server.post_all([("/v1/completions", {"prompt": "a", "top_p": 7})] * 3)
@@ -85,14 +110,17 @@ def test_the_text_is_prometheus(server):
     typed = set()
     for line in reply.body.decode().splitlines():
         if line.startswith("#"):
-            found = re.fullmatch(r"# (HELP|TYPE) (senko:\w+) (.+)", line)
+            found = re.fullmatch(r"# (HELP|TYPE) (senko:\w+|process_\w+) (.+)", line)
             assert found, line
             if found[1] == "TYPE":
                 assert found[2] not in typed and found[3] in ("counter", "gauge", "histogram")
                 typed.add(found[2])
             continue
-        found = re.fullmatch(r"(senko:\w+)\{([^{}]*)\} (\S+)", line)
+        found = re.fullmatch(r"(senko:\w+|process_\w+)(?:\{([^{}]*)\})? (\S+)", line)
         assert found, line
         float(found[3])
-        assert 'model_name="tested"' in found[2]
+        if found[1].startswith("process_"):
+            assert found[2] is None
+        else:
+            assert 'model_name="tested"' in found[2]
         assert re.sub(r"_(bucket|sum|count)$", "", found[1]) in typed or found[1] in typed

@@ -1,6 +1,7 @@
 """A `senko serve` process under test, and what a client without any library sees of it."""
 import http.client
 import json
+import os
 import pathlib
 import re
 import signal
@@ -175,10 +176,10 @@ class Server:
         """Name (without labels and prefix) to value; histograms' buckets left out."""
         values = {}
         for line in self.get("/metrics", headers=headers).body.decode().splitlines():
-            found = re.fullmatch(r"senko:(\w+)\{(.*)\} (\S+)", line)
+            found = re.fullmatch(r"(?:senko:)?(\w+)(\{.*\})? (\S+)", line)
             if not found or found[1].endswith("_bucket"):
                 continue
-            reason = re.search(r'finished_reason="(\w+)"', found[2])
+            reason = re.search(r'finished_reason="(\w+)"', found[2] or "")
             values[found[1] + (":" + reason[1] if reason else "")] = float(found[3])
         return values
 
@@ -191,6 +192,11 @@ class Server:
                 return time.monotonic() - begin
             assert time.monotonic() - begin < seconds, f"{name} is still {value} after {seconds} s"
             time.sleep(0.01)
+
+    def cpu_seconds(self):
+        """Of all its threads, as the kernel counts them in hundredths."""
+        times = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(") ", 1)[1].split()
+        return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory_bytes(self):
         """Resident memory."""
