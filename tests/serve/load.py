@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Puts a server under load and checks what stays behind. Standard library alone.
 
-    python load.py http://127.0.0.1:8000 --pid PID --streams 64 --seconds 60 --leave 0.3
+    python load.py http://127.0.0.1:8000 --streams 256 --seconds 600 --leave 0.2
 
 Keeps N streams open; a share of the clients leave at a random point, some before the first byte. A quarter of the time
-goes before, to fill caches; then the same again, measured. Afterwards nothing may run, no page may be held, and the
-process (--pid, on this machine) may have no more files open and little more memory than before. Prints a JSON object;
-exit code 1 if something was wrong, with the reasons under "problems".
+goes before, to fill caches; then the same again, measured. Afterwards nothing may run, no page or slot may be held, and
+the process may have no more files open and little more memory than before. Prints a JSON object; exit code 1 if something
+was wrong, with the reasons under "problems".
+
+`overhead_us_per_token` is what serving costs beside the model: the process's CPU time without that of the steps, for
+each token generated, prompts and clients that left included. All of it is read from /metrics.
 """
 import argparse
 import asyncio
 import json
-import os
-import pathlib
 import random
 import re
 import sys
@@ -20,6 +21,8 @@ import time
 import urllib.parse
 
 PROMPTS = 24  # a fixed set: what the cache keeps of it does not grow for ever
+HELD = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "kv_cache_slots_in_use",
+        "http_requests_in_flight", "http_buffered_body_bytes")  # zero when nothing runs
 
 
 class Counts:
@@ -53,7 +56,7 @@ class Client:
     async def metrics(self):
         values = {}
         for line in (await self.get("/metrics")).splitlines():
-            found = re.fullmatch(r"senko:(\w+)\{[^{}]*\} (\S+)", line)
+            found = re.fullmatch(r"(?:senko:)?(\w+)(?:\{[^{}]*\})? (\S+)", line)
             if found:
                 values[found[1]] = float(found[2])
         return values
@@ -108,7 +111,7 @@ async def load(client, args, seconds, counts):
                     "n": draw.choice((1, 1, 1, 2)), "ignore_eos": True}
             leave = draw.randint(0, args.max_tokens) if draw.random() < args.leave else None
             try:
-                await asyncio.wait_for(client.stream(body, leave, counts), 120)
+                await asyncio.wait_for(client.stream(body, leave, counts), args.patience)
             except (OSError, ValueError, asyncio.TimeoutError, asyncio.LimitOverrunError) as error:
                 counts.error(type(error).__name__)
                 await asyncio.sleep(0.1)
@@ -121,8 +124,7 @@ async def settle(client, problems):
     end = time.monotonic() + 20
     while True:
         metrics = await client.metrics()
-        held = {name: metrics[name] for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
-                                                 "http_requests_in_flight") if metrics[name] != 0}
+        held = {name: metrics[name] for name in HELD if metrics[name] != 0}
         if not held:
             return metrics
         if time.monotonic() > end:
@@ -131,55 +133,44 @@ async def settle(client, problems):
         await asyncio.sleep(0.05)
 
 
-def process(pid):
-    """Files, resident bytes, seconds of processor time."""
-    if not pid:
-        return None
-    proc = pathlib.Path(f"/proc/{pid}")
-    times = (proc / "stat").read_text().rsplit(") ", 1)[1].split()
-    status = (proc / "status").read_text()
-    return {"files": len(list((proc / "fd").iterdir())),
-            "bytes": int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) << 10,
-            "cpu": (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")}
-
-
 async def run(args):
     client, problems = Client(args.url, args.key), []
     warm, counts = Counts(), Counts()
     await load(client, args, args.seconds / 4, warm)
-    first, before = await settle(client, problems), process(args.pid)
+    first = await settle(client, problems)
     begin = time.monotonic()
     await load(client, args, args.seconds, counts)
     seconds = time.monotonic() - begin
-    last, after = await settle(client, problems), process(args.pid)
+    last = await settle(client, problems)
     for _ in range(100):  # a connection that its client has closed stays for a moment
-        if not before or after["files"] <= before["files"]:
+        if last["process_open_fds"] <= first["process_open_fds"]:
             break
         await asyncio.sleep(0.05)
-        after = process(args.pid)
+        last = await settle(client, problems)
 
     def moved(name):
         return last[name] - first[name]
 
+    def both(name):
+        return [int(first[name]), int(last[name])]
+
     tokens = moved("generation_tokens_total")
+    cpu, compute = moved("process_cpu_seconds_total"), moved("compute_cpu_seconds_total")
     report = {"seconds": round(seconds, 2), "finished": counts.finished, "left": counts.left,
               "refused": counts.refused, "errors": counts.errors | warm.errors, "tokens": int(tokens),
               "tokens_per_second": round(tokens / seconds, 1), "steps": int(moved("engine_steps_total")),
-              "preemptions": int(moved("num_preemptions_total"))}
+              "preemptions": int(moved("num_preemptions_total")), "requests": int(moved("http_requests_total")),
+              "files": both("process_open_fds"), "bytes": both("process_resident_memory_bytes"),
+              "model_us_per_token": round(compute * 1e6 / max(1, tokens), 1),
+              "overhead_us_per_token": round((cpu - compute) * 1e6 / max(1, tokens), 1)}
     if report["errors"]:
         problems.append("errors")
     if counts.finished == 0:
         problems.append("no stream finished")
-    if before:
-        report |= {"files": [before["files"], after["files"]], "bytes": [before["bytes"], after["bytes"]],
-                   "cpu_us_per_token": round((after["cpu"] - before["cpu"]) * 1e6 / max(1, tokens), 1)}
-        if "compute_cpu_seconds_total" in last:
-            outside = after["cpu"] - before["cpu"] - moved("compute_cpu_seconds_total")
-            report["cpu_us_per_token_outside_the_model"] = round(outside * 1e6 / max(1, tokens), 1)
-        if after["files"] > before["files"]:
-            problems.append("more files open than before")
-        if after["bytes"] > before["bytes"] + args.growth_mib * (1 << 20):
-            problems.append("more memory than before")
+    if moved("process_open_fds") > 0:
+        problems.append("more files open than before")
+    if moved("process_resident_memory_bytes") > args.growth_mib * (1 << 20):
+        problems.append("more memory than before")
     report["problems"] = problems
     print(json.dumps(report, indent=1))
     return 1 if problems else 0
@@ -188,12 +179,12 @@ async def run(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url")
-    parser.add_argument("--pid", type=int, help="the server's process, if it runs on this machine")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--leave", type=float, default=0.3, help="share of the clients that leave early")
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--prompt-bytes", type=int, default=300)
+    parser.add_argument("--patience", type=float, default=120, help="seconds that a stream may take")
     parser.add_argument("--growth-mib", type=float, default=16, help="memory that may be taken and not given back")
     parser.add_argument("--key", help="API key")
     parser.add_argument("--seed", default="load")

@@ -1,15 +1,20 @@
-"""A short load (load.py) with clients that leave: no errors, and nothing stays behind."""
+"""Load with clients that leave (load.py): no errors, and nothing stays behind. Seconds of it, or --load-seconds."""
 import json
 import pathlib
 import subprocess
 import sys
 
 
-def test_many_streams(running, small_model):
+def test_many_streams(request, running, small_model):
     script = pathlib.Path(__file__).with_name("load.py")
-    with running("--threads", 1, model=small_model) as server:
-        done = subprocess.run([sys.executable, str(script), server.url, "--pid", str(server.pid), "--streams", "64",
-                               "--seconds", "4", "--leave", "0.4"], capture_output=True, text=True, timeout=60)
+    seconds = request.config.getoption("--load-seconds")
+    model, streams = (None, 256) if seconds else (small_model, 64)
+    with running("--threads", 1, "--max-num-seqs", streams, model=model) as server:
+        command = [sys.executable, str(script), server.url, "--streams", str(streams), "--seconds", str(seconds or 4),
+                   "--leave", "0.2"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * (seconds or 4) + 300)
+        print(done.stdout)
         assert done.returncode == 0, done.stdout + done.stderr + server.errors()[-1000:]
         report = json.loads(done.stdout)
         assert report["finished"] > 0 and report["left"] > 0
+        assert report["model_us_per_token"] > 0 and report["overhead_us_per_token"] > 0
