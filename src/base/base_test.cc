@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/random.h"
+#include "base/sha256.h"
 #include "base/thread_pool.h"
 
 namespace senko {
@@ -23,6 +24,11 @@ ErrorCode CodeOf(const std::function<void()>& f) {
   }
   ADD_FAILURE() << "no error thrown";
   return ErrorCode::kIo;
+}
+
+TEST(Sha256, PublishedDigests) {  // FIPS 180-4's examples
+  EXPECT_EQ(Hex(Sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(Hex(Sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
 TEST(Json, RefusesWhatAStrangerMaySend) {

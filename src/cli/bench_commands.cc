@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "base/sha256.h"
+#include "base/user_cache.h"
 #include "bench/machine.h"
 #include "bench/model_bench.h"
 #include "bench/op_bench.h"
@@ -17,8 +19,6 @@
 #include "cli/run_context.h"
 #include "cli/terminal.h"
 #include "runtime/profile.h"
-#include "text/engram_map.h"
-#include "text/sha256.h"
 
 namespace senko::cli {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 // A random model of this configuration, made once in the user's cache folder.
 std::filesystem::path RandomModel(const std::string& config_file) {
   const std::string json = ReadTextFile(config_file, size_t{1} << 20);
-  const std::filesystem::path folder = text::UserCacheFolder() / "random-models" / text::Sha256Hex(json).substr(0, 16);
+  const std::filesystem::path folder = UserCacheFolder() / "random-models" / Hex(Sha256(json)).substr(0, 16);
   if (std::filesystem::exists(folder / "model.safetensors")) return folder;
   std::fprintf(stderr, "making a random model of %s in %s\n", config_file.c_str(), folder.c_str());
   checkpoint::MakeModelOptions make;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/user_cache.h"
 #include "checkpoint/validate.h"
 #include "text/engram_map.h"
 
@@ -23,7 +24,7 @@ std::vector<int32_t> LoadTokenMap(const std::filesystem::path& directory, const 
                                           ": the model has Engram layers, so it needs this file or a "
                                           "tokenizer.json to derive it from");
   }
-  return text::LoadEngramMap(text::Tokenizer::FromFile(tokenizer), directory, text::UserCacheFolder(), compressed);
+  return text::LoadEngramMap(text::Tokenizer::FromFile(tokenizer), directory, UserCacheFolder(), compressed);
 }
 
 }  // namespace

@@ -1,23 +1,15 @@
 #include "server/api_keys.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 
 #include <optional>
+#include <span>
 #include <utility>
 
-#include "base/check.h"
+#include "base/sha256.h"
 
 namespace senko::server {
 namespace {
-
-std::array<unsigned char, 32> Sha256(std::string_view bytes) {
-  std::array<unsigned char, 32> digest;
-  unsigned int size = 0;
-  SENKO_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) == 1 &&
-              size == digest.size());
-  return digest;
-}
 
 // The key in "Bearer <key>"; the scheme is case-insensitive, one or more spaces follow it.
 std::optional<std::string_view> BearerKey(std::string_view value) {
@@ -36,18 +28,13 @@ std::optional<std::string_view> BearerKey(std::string_view value) {
 ApiKeys::ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {
   for (const std::string& key : keys_) {
     digests_.push_back(Sha256(key));
-    std::string hex;
-    for (size_t i = 0; i < 4; ++i) {
-      hex.push_back("0123456789abcdef"[digests_.back()[i] >> 4]);
-      hex.push_back("0123456789abcdef"[digests_.back()[i] & 15]);
-    }
-    short_hashes_.push_back(hex);
+    short_hashes_.push_back(Hex(std::span(digests_.back()).first(4)));
   }
 }
 
 // Compares digests, all of them and each to its end: neither a key's length nor its place in the list shows.
 int ApiKeys::FindKey(std::string_view presented) const {
-  const Digest digest = Sha256(presented);
+  const Sha256Digest digest = Sha256(presented);
   int found = kNone;
   for (size_t i = 0; i < digests_.size(); ++i) {
     if (CRYPTO_memcmp(digest.data(), digests_[i].data(), digest.size()) == 0) found = static_cast<int>(i);

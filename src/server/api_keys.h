@@ -1,13 +1,13 @@
 // Which API key a request carries, without telling through the time taken how much of a guess was right.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "api/exchange.h"
+#include "base/sha256.h"
 
 namespace senko::server {
 
@@ -28,11 +28,10 @@ class ApiKeys {
   int Find(const api::HttpRequest& request) const;
 
  private:
-  using Digest = std::array<unsigned char, 32>;
   int FindKey(std::string_view presented) const;
 
   std::vector<std::string> keys_;
-  std::vector<Digest> digests_;
+  std::vector<Sha256Digest> digests_;
   std::vector<std::string> short_hashes_;
 };
 

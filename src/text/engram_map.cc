@@ -1,6 +1,5 @@
 #include "text/engram_map.h"
 
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -113,15 +112,6 @@ std::vector<int32_t> LoadEngramMap(const Tokenizer& tokenizer, const std::filesy
     }
   }
   return map;
-}
-
-std::filesystem::path UserCacheFolder() {
-  passwd entry;
-  passwd* found = nullptr;
-  std::vector<char> buffer(16384);
-  if (getpwuid_r(getuid(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return {};
-  if (found->pw_dir == nullptr || found->pw_dir[0] != '/') return {};
-  return std::filesystem::path(found->pw_dir) / ".cache" / "senko";
 }
 
 }  // namespace senko::text

@@ -33,7 +33,4 @@ void WriteEngramMap(const std::filesystem::path& path, const std::vector<int32_t
 std::vector<int32_t> LoadEngramMap(const Tokenizer& tokenizer, const std::filesystem::path& model_folder,
                                    const std::filesystem::path& cache_folder, int32_t compressed_vocab_size);
 
-// ~/.cache/senko of the user who runs the program; empty if the user has no home folder.
-std::filesystem::path UserCacheFolder();
-
 }  // namespace senko::text

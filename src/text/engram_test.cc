@@ -5,10 +5,10 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "text/engram_fold.h"
 #include "text/engram_fold_table.h"
 #include "text/engram_map.h"
-#include "text/sha256.h"
 #include "text/test_support.h"
 
 namespace senko::text {
@@ -39,7 +39,7 @@ TEST(EngramFold, EveryCodePointAsMeasured) {
     }
     listing += ';';
   }
-  EXPECT_EQ(Sha256Hex(listing), kFoldDigest);
+  EXPECT_EQ(Hex(Sha256(listing)), kFoldDigest);
 }
 
 TEST(EngramFold, Strings) {

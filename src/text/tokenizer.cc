@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "text/sha256.h"
+#include "base/sha256.h"
 #include "text/tokenizer_build.h"
 #include "text/tokenizer_file.h"
 #include "text/utf8_stream.h"
@@ -80,7 +80,7 @@ Tokenizer Tokenizer::FromFile(const std::filesystem::path& path) {
 Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view source) {
   auto impl = std::make_unique<Impl>();
   impl->data = CompileTokenizer(ParseTokenizerFile(json, source), source);
-  impl->sha256 = Sha256Hex(json);
+  impl->sha256 = Hex(Sha256(json));
   return Tokenizer(std::move(impl));
 }
 
