@@ -214,12 +214,13 @@ void Gate::BeginDrain() { draining_ = true; }
 bool Gate::WaitUntilIdle(std::chrono::milliseconds timeout) {
   std::unique_lock lock(busy_mutex_);
   idle_.wait_for(lock, timeout, [this] { return busy_ == 0 || end_wait_; });
-  return busy_ == 0;
+  return busy_ == 0 && !cut_short_;
 }
 
 void Gate::EndWait() {
   const std::lock_guard lock(busy_mutex_);
   end_wait_ = true;
+  cut_short_ = cut_short_ || busy_ != 0;
   idle_.notify_all();
 }
 

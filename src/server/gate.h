@@ -83,7 +83,8 @@ class Gate : public std::enable_shared_from_this<Gate> {
 
   void BeginDrain();
   bool draining() const { return draining_; }
-  // Until no answer is being made or sent. False after `timeout`, or when EndWait was called.
+  // Until no answer is being made or sent. False after `timeout`, or when EndWait found answers still running, whoever
+  // of the two came first.
   bool WaitUntilIdle(std::chrono::milliseconds timeout);
   void EndWait();
 
@@ -114,7 +115,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
   std::mutex busy_mutex_;
   std::condition_variable idle_;
   int64_t busy_ = 0;
-  bool end_wait_ = false;
+  bool end_wait_ = false, cut_short_ = false;
 };
 
 }  // namespace senko::server
