@@ -22,7 +22,8 @@ Usage: ./senko.sh COMMAND [ARGUMENTS]
   generate "text"        build if needed and let the small bundled model go on from "text"
   generate --model DIR --prompt "text" ...   the same with a checkpoint; arguments are those of `senko generate`
   build [PRESET]         configure and build a preset of CMakePresets.json (release)
-  test [--all]           the tests that CI runs; --all adds ThreadSanitizer, long tests and long fuzzing
+  test [--all] [STAGE]   the tests that CI runs; --all adds ThreadSanitizer, long tests and long fuzzing; with names of
+                         stages (those of the table at the end) only they run, on what earlier runs have built
   bench [ARGUMENTS]      build and run `senko bench`
   lint                   clang-format and clang-tidy over src/
   senko ARGUMENTS        build and run the program with these arguments
@@ -136,12 +137,14 @@ find_nvcc() {
 # ---- tests -----------------------------------------------------------------------------------------------------------
 logs=build/test-logs
 table=() failures=0 skips=0 passes=0
+only=() # stages asked for by name; empty: all
 
 # stage NAME FUNCTION [ARGUMENTS]: runs it in a subshell that stops at the first failing command, shows and keeps its
 # output, and notes the result. Exit code 77 is a skip; what it wrote to fd 3 goes in the table.
 stage() {
   local name=$1 log=$logs/$1.log start=$SECONDS result code
   shift
+  wanted "$name" || return 0
   say "$name"
   set +e
   (set -e; "$@") 3>"$log.note" 2>&1 </dev/null | tee "$log"
@@ -156,7 +159,8 @@ stage() {
 }
 note() { printf '%s\n' "$*" >&3; }
 skip() { note "$*"; exit 77; }
-passed() { [[ " ${table[*]} " =~ \ $1\ +passed\  ]]; }
+wanted() { ((${#only[@]} == 0)) || [[ " ${only[*]} " == *" $1 "* ]]; }
+passed() { ! wanted "$1" || [[ " ${table[*]} " =~ \ $1\ +passed\  ]]; }
 
 stage_packages() {
   install "${build_packages[@]}" "${test_packages[@]}"
@@ -326,11 +330,12 @@ stage_cuda() {
 
 command_test() {
   local all=0 begin=$SECONDS
-  case ${1:-} in
-    '') ;;
-    --all) all=1 ;;
-    *) fail "test takes nothing or --all, not '$1'" ;;
-  esac
+  if [[ ${1:-} == --all ]]; then
+    all=1
+    shift
+  fi
+  [[ ${1:-} != -* ]] || fail "test takes --all and names of stages, not '$1'"
+  only=("$@")
   mkdir -p "$logs"
   local ordinary=(-LE long) fuzz_target=fuzzers fuzz_seconds=20
   ((all == 0)) || { ordinary=(); fuzz_target=all; fuzz_seconds=600; } # all: clang compiles every room
@@ -359,6 +364,8 @@ command_test() {
   ! passed fuzz-build || stage fuzz stage_fuzz "$fuzz_seconds"
   stage cuda stage_cuda
 
+  ((${#only[@]} == 0 || failures > 0 || passes + skips == ${#only[@]})) ||
+    fail "not every one of these is a stage, at least without --all: ${only[*]}"
   say "summary ($((SECONDS - begin)) s on $(jobs_here) CPUs; logs in $logs)"
   printf '%s\n' "${table[@]}"
   printf 'stages: %d passed, %d failed, %d skipped\n' "$passes" "$failures" "$skips"

@@ -432,7 +432,7 @@ class Dense {
 
 }  // namespace
 
-std::map<int64_t, std::vector<float>> DenseLogits(const model::Model& model, const DenseInput& input) {
+DenseRows DenseLogits(const model::Model& model, const DenseInput& input) {
   return Dense(model, input).Run();
 }
 

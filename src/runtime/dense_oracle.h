@@ -21,7 +21,9 @@ struct DenseInput {
   bool decoder_trims = true;         // rows before the prompt's last window skip the decoder pass
 };
 
-// Logits of every row that runs the decoder pass, by position. Text only.
-std::map<int64_t, std::vector<float>> DenseLogits(const model::Model& model, const DenseInput& input);
+using DenseRows = std::map<int64_t, std::vector<float>>;  // logits by position
+
+// Every row that runs the decoder pass. Text only.
+DenseRows DenseLogits(const model::Model& model, const DenseInput& input);
 
 }  // namespace senko::runtime
