@@ -22,6 +22,15 @@ std::string Lower(beast::string_view text) {
   return out;
 }
 
+// Beast says the same of a line that ends wrongly behind a version that is right.
+bool NamesOtherVersion(std::string_view head) {
+  constexpr std::string_view kName = " HTTP/";
+  const size_t at = head.substr(0, head.find_first_of("\r\n")).find(kName);
+  if (at == std::string_view::npos) return false;
+  const std::string_view version = head.substr(at + kName.size(), 3);
+  return version != "1.1" && version != "1.0";
+}
+
 }  // namespace
 
 // Beast calls the On... functions from put(). They note a fault and stop the parser with some error code.
@@ -47,8 +56,10 @@ class RequestParser::Impl final : public http::basic_parser<true> {
   int version_ = 11;
 
  private:
+  Progress FeedHead(std::string_view bytes, size_t* used);
+  size_t FindHeadEnd(std::string_view bytes);
   bool CheckHead();
-  Progress Explain(const beast::error_code& ec, std::string_view rest);
+  Progress Explain(const beast::error_code& ec, std::string_view head);
   size_t OnBody(beast::string_view body, beast::error_code& ec);
 
   void on_request_impl(http::verb, beast::string_view method, beast::string_view target, int version,
@@ -84,7 +95,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
   void on_finish_impl(beast::error_code&) override {}
 
   bool head_done_ = false;
-  bool head_told_ = false;
+  size_t searched_ = 0;  // of the head: no end begins before here
 };
 
 // What a proxy in front could understand otherwise than we do is refused, whatever Beast makes of it.
@@ -123,17 +134,15 @@ size_t RequestParser::Impl::OnBody(beast::string_view body, beast::error_code& e
   return body.size();
 }
 
-RequestParser::Progress RequestParser::Impl::Explain(const beast::error_code& ec, std::string_view rest) {
+RequestParser::Progress RequestParser::Impl::Explain(const beast::error_code& ec, std::string_view head) {
   if (ec == error::header_limit) {
     Bad(431, "the request's head is larger than " + std::to_string(options_.max_header_bytes) + " bytes");
   } else if (ec == error::body_limit) {
     Bad(413, "the request's body is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
-  } else if (ec == error::bad_version && rest.substr(0, rest.find('\r')).find(" HTTP/") != std::string_view::npos) {
+  } else if (ec == error::bad_version && NamesOtherVersion(head)) {
     Bad(505, "this server speaks HTTP/1.1");
   } else if (ec == error::bad_content_length) {
     Bad(400, "Content-Length is not a number of bytes");
-  } else if (ec == error::bad_chunk || ec == error::bad_chunk_extension) {
-    Bad(400, "the chunked body is malformed");
   } else if (head_done_) {
     Bad(400, "the request's body is malformed");
   } else {
@@ -142,26 +151,48 @@ RequestParser::Progress RequestParser::Impl::Explain(const beast::error_code& ec
   return Progress::kBad;
 }
 
+// Where the first empty line ends, or 0. Lines that end with LF alone count: the grammar refuses them, but whoever
+// sends such a head shall be told now and not when time is up.
+size_t RequestParser::Impl::FindHeadEnd(std::string_view bytes) {
+  for (size_t at = searched_; (at = bytes.find('\n', at)) != std::string_view::npos; ++at) {
+    const std::string_view next = bytes.substr(at + 1, 2);
+    if (next.starts_with('\n')) return at + 2;
+    if (next == "\r\n") return at + 3;
+    searched_ = at;
+    if (next.empty() || next == "\r") return 0;  // may be its beginning
+  }
+  searched_ = bytes.size();
+  return 0;
+}
+
+// The grammar sees a head when all of it is there, so that what is said of a bad one does not depend on how it was cut.
+RequestParser::Progress RequestParser::Impl::FeedHead(std::string_view bytes, size_t* used) {
+  const std::string_view allowed = bytes.substr(0, static_cast<size_t>(options_.max_header_bytes));
+  const size_t size = FindHeadEnd(allowed);
+  if (size == 0) {
+    if (bytes.size() <= allowed.size()) return Progress::kMore;
+    return Explain(error::header_limit, {});
+  }
+  beast::error_code ec;
+  *used = put(boost::asio::const_buffer(bytes.data(), size), ec);
+  if (ec || !is_header_done() || *used != size) return Explain(ec, bytes.substr(0, size));
+  eager(true);
+  return Progress::kHead;
+}
+
 RequestParser::Progress RequestParser::Impl::Feed(std::string_view bytes, size_t* used) {
   *used = 0;
+  if (!head_done_) return FeedHead(bytes, used);
+  // Beast waits for the whole line of a chunk, and for the last one with all trailers. They get as much room as a head,
+  // and it never sees more than that, so that one byte more or less at a time makes no difference.
+  const auto room = static_cast<size_t>(options_.max_header_bytes);
   while (!is_done()) {
+    const std::string_view next = bytes.substr(*used, room);
     beast::error_code ec;
-    const size_t n = put(boost::asio::const_buffer(bytes.data() + *used, bytes.size() - *used), ec);
+    const size_t n = put(boost::asio::const_buffer(next.data(), next.size()), ec);
     *used += n;
-    if (ec && ec != error::need_more) return Explain(ec, bytes.substr(*used));
-    if (is_header_done() && !head_told_) {
-      head_told_ = true;
-      eager(true);
-      return Progress::kHead;
-    }
-    if (ec == error::need_more || (n == 0 && !is_done())) {
-      // A chunk's header line or the trailers wait for their end.
-      if (head_done_ && bytes.size() - *used > static_cast<size_t>(options_.max_header_bytes)) {
-        Bad(400, "the chunked body is malformed");
-        return Progress::kBad;
-      }
-      return Progress::kMore;
-    }
+    if (ec && ec != error::need_more) return Explain(ec, {});
+    if (n == 0 && !is_done()) return next.size() < room ? Progress::kMore : Explain(error::bad_chunk, {});
   }
   return Progress::kDone;
 }

@@ -61,6 +61,62 @@ TEST(RequestParser, CutsDoNotMatter) {
   }
 }
 
+// What is wrong with a head is told in the same words whatever the cuts, and not before all of it is there. What comes
+// behind it does not count.
+TEST(RequestParser, RefusalsDoNotDependOnCuts) {
+  struct Bad {
+    std::string text;
+    int status;
+  };
+  const std::string host = "Host: h\r\n";
+  const std::string line(600, 'x');
+  const std::vector<Bad> all = {
+      {"GET /\r\n\r\n", 400},
+      {"GET  / HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET / HTTP/1.1\n\n", 400},
+      {"GET / HTTP/1.1\n" + host + "\r\n", 400},
+      {"GET / HTTP/1.1\r" + host + "\r\n", 400},
+      {"GET / HTTP/2.0\r\n" + host + "\r\n", 505},
+      {"GET / HTTP/0.9\r\nA : b\r\n\r\n", 505},
+      {"G\x01T / HTTP/2.0\r\nA : b\r\n\r\n", 400},
+      {"GET nowhere HTTP/1.1\r\nA : b\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nA : b\r\n" + host + "\r\n", 400},
+      {"GET / HTTP/1.1\r\n" + host + host + "\r\n", 400},
+      {"GET / HTTP/1.1\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nA: \x7F\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\n", 501},
+      {"GET / HTTP/1.1\r\n" + host + "Content-Length: -1\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\n" + host + "A: b\r\nA: b\r\nA: b\r\nA: b\r\n\r\n", 431},
+      {"GET / HTTP/1.1\r\n" + host + "A: " + line + "\r\nB: " + line + "\r\n\r\n", 431},
+      {"GET /" + line + line, 431},
+      {"GET  /" + line + line + "\r\n\r\n", 431},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n1;" + line + line + "\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\nA:" + line + line + "\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n1\r\nabc", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n801\r\nabc", 413},
+  };
+  HttpOptions options;
+  options.max_header_bytes = 1024;
+  options.max_header_count = 4;
+  options.max_body_bytes = 2048;
+  std::mt19937_64 random(std::random_device{}());
+  for (const Bad& bad : all) {
+    const std::string text = bad.text + "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
+    RequestParser whole(options);
+    ASSERT_EQ(ParseIn(whole, text, [&] { return text.size(); }).end, RequestParser::Progress::kBad) << bad.text;
+    EXPECT_EQ(whole.fault().status, bad.status) << bad.text;
+    for (int round = 0; round < 50; ++round) {
+      RequestParser cut(options);
+      const size_t most = round == 0 ? 1 : 1 + random() % 60;
+      const Parsed parsed = ParseIn(cut, text, [&] { return 1 + random() % most; });
+      ASSERT_EQ(parsed.end, RequestParser::Progress::kBad) << bad.text;
+      ASSERT_EQ(cut.fault().status, whole.fault().status) << bad.text;
+      ASSERT_EQ(cut.fault().message, whole.fault().message) << bad.text;
+      ASSERT_EQ(cut.request().path, whole.request().path) << bad.text;
+    }
+  }
+}
+
 TEST(RequestParser, StopsBehindTheHead) {
   const HttpOptions options;
   RequestParser parser(options);
