@@ -267,7 +267,8 @@ stage_python_tests() {
     "$python" tests/numerics/make_golden.py --check
   fi
   local senko=build/test/release/bin/senko
-  "$python" -m pytest tests -q -rs -p no:cacheprovider --ignore tests/serve --senko "$senko" | tee "$report"
+  "$python" -m pytest tests -q -rs -p no:cacheprovider --ignore tests/serve --ignore tests/clients --senko "$senko" |
+    tee "$report"
   note "$(grep -E '(passed|failed|skipped).* in ' "$report" | tail -n 1 | tr -d '=')"
   # Tests of a running server watch a clock. One that fails is given a second chance, and the table says so.
   local serve=("$python" -m pytest tests/serve -q -rs -o "cache_dir=$PWD/build/test/pytest-cache" --senko "$senko")
@@ -276,6 +277,21 @@ stage_python_tests() {
     "${serve[@]}" --last-failed | tee "$report"
   fi
   note "tests/serve: $(grep -E '(passed|failed|skipped).* in ' "$report" | tail -n 1 | tr -d '=')"
+}
+
+# Tools that others wrote, each with packages of its own (2 GiB together), against the server.
+stage_clients() {
+  local python=$PWD/build/test/venv/bin/python venvs=build/test/clients report=$logs/pytest-report.log tool missing=()
+  "$python" -c 'import pytest, numpy, safetensors' || skip "no pytest, numpy or safetensors"
+  for tool in aiperf lm_eval; do
+    [[ -x $venvs/$tool/bin/python ]] || python3 -m venv "$venvs/$tool"
+    "$venvs/$tool/bin/pip" install -q --disable-pip-version-check -r "tests/clients/$tool.txt" || missing+=("$tool")
+  done
+  ((${#missing[@]} == 0)) || note "cannot be had: ${missing[*]}"
+  ((${#missing[@]} < 2)) || exit 77
+  "$python" -m pytest tests/clients -q -rs -p no:cacheprovider --senko build/test/release/bin/senko \
+    --clients "$venvs" | tee "$report"
+  note "$(grep -E '(passed|failed|skipped).* in ' "$report" | tail -n 1 | tr -d '=')"
 }
 
 # Against implementations of others: transformers' logits (stored), the tokenizers package, the chat encoder.
@@ -353,6 +369,7 @@ command_test() {
     ((all == 0)) || stage load-long stage_load_long
     stage tokenizer stage_tokenizer
     stage chat stage_chat
+    ((all == 0)) || stage clients stage_clients
   fi
   stage asan-build stage_build asan
   ! passed asan-build || stage asan-tests stage_ctest asan "${ordinary[@]}"
