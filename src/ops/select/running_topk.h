@@ -27,16 +27,17 @@ class RunningTopK {
   std::span<const uint64_t> Best();
 
  private:
-  template <typename IndexAt>
-  void OfferScores(const float* scores, int64_t count, IndexAt index);
+  template <typename IndexAt, typename LowestAt>
+  void OfferScores(const float* scores, int64_t count, IndexAt index, LowestAt lowest);
   void Push(uint64_t rank);
   void Shrink();  // keeps the k best and raises the threshold
 
   int64_t k_ = 0;
   std::vector<uint64_t> kept_;  // never longer than capacity_
   size_t capacity_ = 0;
-  uint64_t threshold_ = 0;     // ranks at or below it are not among the k best; 0: fewer than k seen
-  float threshold_score_ = 0;  // its score, when threshold_ belongs to a number
+  uint64_t threshold_ = 0;       // ranks at or below it are not among the k best; 0: fewer than k seen
+  float threshold_score_ = 0;    // of the k-th best, when that is a number
+  int64_t threshold_index_ = 0;  // of the k-th best
   bool has_threshold_score_ = false;
 };
 

@@ -1,8 +1,12 @@
 // Selection against a brute force written from model.md 3.6, for the reference and for the streaming version.
 #include "ops/select/select.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <random>
 
 #include "gtest/gtest.h"
 #include "ops/select/order_key.h"
@@ -180,6 +184,48 @@ TEST(OrderKey, OrdersEveryFloatAsFloatsDo) {
   EXPECT_EQ(OrderKey(-std::numeric_limits<float>::quiet_NaN()), 0u);
   EXPECT_GT(Rank(1.0f, 3), Rank(1.0f, 4));
   EXPECT_EQ(RankIndex(Rank(-2.0f, 123456)), 123456);
+}
+
+// Few values, so that most scores equal the k-th best's, in ascending, descending and random order of indices.
+TEST(RunningTopK, TiesInAnyOrder) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const float values[] = {0.0f, -0.0f, 0.0f, -1.0f, -2.0f, 1.0f, std::numeric_limits<float>::quiet_NaN()};
+  for (const int64_t k : {1, 7, 100, 512}) {
+    for (int order = 0; order < 3; ++order) {
+      constexpr size_t kCount = 5000;
+      std::vector<int32_t> indices(kCount);
+      std::iota(indices.begin(), indices.end(), 10);
+      if (order == 1) std::reverse(indices.begin(), indices.end());
+      if (order == 2) std::shuffle(indices.begin(), indices.end(), random);
+      const size_t kinds = order == 2 ? std::size(values) : 5;
+      std::vector<float> scores(kCount);
+      std::vector<uint64_t> want;
+      for (size_t i = 0; i < kCount; ++i) {
+        scores[i] = values[random() % kinds];
+        want.push_back(Rank(scores[i], indices[i]));
+      }
+      RunningTopK by_list(k), by_range(k);
+      for (size_t at = 0; at < kCount;) {  // cuts that fall anywhere in a probe
+        const size_t count = std::min<size_t>(1 + random() % 100, kCount - at);
+        by_list.Offer(scores.data() + at, indices.data() + at, static_cast<int64_t>(count));
+        if (order == 0) by_range.Offer(scores.data() + at, static_cast<int64_t>(count), indices[at]);
+        at += count;
+      }
+      std::sort(want.begin(), want.end(), std::greater<>());
+      want.resize(static_cast<size_t>(k));
+      const auto sorted = [](std::span<const uint64_t> best) {
+        std::vector<uint64_t> ranks(best.begin(), best.end());
+        std::sort(ranks.begin(), ranks.end(), std::greater<>());
+        return ranks;
+      };
+      EXPECT_EQ(sorted(by_list.Best()), want) << "k " << k << ", order " << order;
+      if (order == 0) {
+        EXPECT_EQ(sorted(by_range.Best()), want) << "k " << k;
+      }
+    }
+  }
 }
 
 }  // namespace
