@@ -7,6 +7,7 @@ from parrot import bytes_of, calls, invoke, parameter
 from server import together
 
 PAGE = 128
+WINDOW = 32
 TOOLS = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}]
 
 
@@ -35,17 +36,21 @@ def agent(make_parrot, running):
 
 
 def test_an_agents_conversation(agent):
-    """Calls, their results, and again: each prompt is the one before, its answer, and the new part."""
+    """Calls, their results, and again: each prompt is the one before, its answer, and the new part. The client sends
+    back the calls as they were parsed for it; a turn with a hit runs one window of what it adopted again, and no more."""
     messages = [{"role": "system", "content": "You are an agent. " + random_words(60)},
                 {"role": "user", "content": "Find it. " + random_words(20)}]
     salt = conversations("agent")
     known = 0  # tokens of the prompt before with its answer but for the last, which nobody has run
-    for turn in range(10):
+    hits, replayed = 0, agent.metrics()["replayed_tokens_total"]
+    for turn in range(40):
         answer = agent.chat(messages, tools=TOOLS, cache_salt=salt)
         usage, message = answer["usage"], answer["choices"][0]["message"]
         assert answer["choices"][0]["finish_reason"] == "tool_calls"
         assert usage["prompt_tokens"] > known
         assert cached(answer) == known // PAGE * PAGE, f"turn {turn}: {usage}, {known} were known"
+        hits += cached(answer) > 0
+        agent.wait_metric("replayed_tokens_total", replayed + hits * WINDOW)
         # The last token was drawn and not run, and the end of the sentence is written by the template.
         known = usage["prompt_tokens"] + usage["completion_tokens"] - 1
         if turn % 3 == 2:  # a client that parses arguments and writes them again, and one that drops the reasoning
@@ -54,6 +59,7 @@ def test_an_agents_conversation(agent):
             message.pop("reasoning_content"), message.pop("reasoning")
         messages += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"],
                                "content": random_words(draw_length(turn))}]
+    assert hits >= 38 and known > 40 * 60  # all but the first, or two when the first prompt fills no page
 
 
 def draw_length(turn):
