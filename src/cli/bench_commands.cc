@@ -13,6 +13,7 @@
 #include "bench/model_bench.h"
 #include "bench/op_bench.h"
 #include "bench/replay_bench.h"
+#include "bench/ttft_bench.h"
 #include "checkpoint/make_model.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -97,6 +98,43 @@ int RunBenchReplay(const BenchReplayOptions& given) {
     std::printf("%s\n", DumpJson({{"benchmark", "replay"}, {"results", bench::ToJson(results)}}, 2).c_str());
   } else {
     std::printf("%s", bench::ToText(results).c_str());
+  }
+  return 0;
+}
+
+int RunBenchTtft(const BenchTtftOptions& given) {
+  BenchTtftOptions options = given;
+  if (!options.config.empty() && !options.run.model.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "give --model or --config, not both");
+  }
+  if (!options.config.empty()) options.run.model = RandomModel(options.config).string();
+  runtime::Profile profile;
+  RunContext run = LoadForRun(options.run, &profile);
+  const int64_t window = run.config().window, block = options.run.block_size;
+  for (const int64_t cached : options.cached_tokens) {
+    if (cached % block == 0 && cached > window) continue;
+    throw Error(ErrorCode::kInvalidArgument, "--cached-tokens " + std::to_string(cached) +
+                                                 ": must be a multiple of the page's " + std::to_string(block) +
+                                                 " tokens and above the window of " + std::to_string(window));
+  }
+  const int64_t longest = *std::max_element(options.cached_tokens.begin(), options.cached_tokens.end());
+  const int64_t tokens = longest + options.new_tokens + 1;
+  if (tokens > run.config().max_positions) {
+    throw Error(ErrorCode::kInvalidArgument, std::to_string(tokens) + " tokens exceed the model's context of " +
+                                                 std::to_string(run.config().max_positions));
+  }
+  AllocateForRun(run, options.run, tokens, 1, options.run.max_batched_tokens);
+  const bench::TtftBenchParams params{options.cached_tokens, options.new_tokens, options.repeats};
+  const auto results = bench::BenchTtft(*run.executor, *run.slots, params, profile, TerminalProgress());
+  if (options.json) {
+    const Json json = {{"benchmark", "ttft"},
+                       {"window", window},
+                       {"new_tokens", options.new_tokens},
+                       {"results", bench::ToJson(results)}};
+    std::printf("%s\n", DumpJson(json, 2).c_str());
+  } else {
+    std::printf("window %lld, %lld new tokens\n%s", static_cast<long long>(window),
+                static_cast<long long>(options.new_tokens), bench::ToText(results).c_str());
   }
   return 0;
 }

@@ -71,6 +71,16 @@ struct BenchReplayOptions {
 };
 int RunBenchReplay(const BenchReplayOptions& options);
 
+struct BenchTtftOptions {
+  RunOptions run;
+  std::string config;  // as above
+  std::vector<int64_t> cached_tokens = {1024, 2048, 4096, 8192, 16384, 32768, 65536};
+  int64_t new_tokens = 128;
+  int repeats = 5;
+  bool json = false;
+};
+int RunBenchTtft(const BenchTtftOptions& options);
+
 struct BenchOpsOptions {
   std::string filter;
   int threads = 0;

@@ -72,6 +72,7 @@ struct Program {
   BenchModelOptions bench_model;
   BenchOpsOptions bench_ops;
   BenchReplayOptions bench_replay;
+  BenchTtftOptions bench_ttft;
   EvalReplayOptions eval_replay;
   ServeOptions serve;
   ChatOptions chat;
@@ -129,6 +130,7 @@ void AddLogits(Program& p) {
 }
 
 void AddBenchReplay(Program& p, CLI::App* bench);
+void AddBenchTtft(Program& p, CLI::App* bench);
 
 void AddBench(Program& p) {
   CLI::App* bench = p.app.add_subcommand("bench", "Measure, against the machine's limits of the same run");
@@ -161,6 +163,7 @@ void AddBench(Program& p) {
   });
   add("prefill", "One prompt")->callback([&p] { p.run = [](Program& q) { return RunBenchPrefill(q.bench_model); }; });
   AddBenchReplay(p, bench);
+  AddBenchTtft(p, bench);
 }
 
 void AddBenchReplay(Program& p, CLI::App* bench) {
@@ -176,6 +179,26 @@ void AddBenchReplay(Program& p, CLI::App* bench) {
   c->add_flag("--json", o.json, "One JSON object instead of a table");
   AddRunFlags(*c, o.run);
   c->callback([&p] { p.run = [](Program& q) { return RunBenchReplay(q.bench_replay); }; });
+}
+
+void AddBenchTtft(Program& p, CLI::App* bench) {
+  CLI::App* c = bench->add_subcommand("ttft", "The first token behind a cached prefix, over its length");
+  BenchTtftOptions& o = p.bench_ttft;
+  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
+  c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
+  c->add_option("--cached-tokens", o.cached_tokens, "Lengths: whole pages, above the window")
+      ->delimiter(',')
+      ->check(Whole(1, kMaxTokens))
+      ->capture_default_str();
+  c->add_option("--new-tokens", o.new_tokens, "Tokens behind the cached ones")
+      ->check(Whole(1, kMaxTokens))
+      ->capture_default_str();
+  c->add_option("--repeats", o.repeats, "Turns of each length; the median counts")
+      ->check(Whole(1, 1000))
+      ->capture_default_str();
+  c->add_flag("--json", o.json, "One JSON object instead of a table");
+  AddRunFlags(*c, o.run);
+  c->callback([&p] { p.run = [](Program& q) { return RunBenchTtft(q.bench_ttft); }; });
 }
 
 void AddInspect(Program& p) {
