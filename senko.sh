@@ -209,7 +209,8 @@ stage_bench_smoke() {
   done
   "$senko" bench decode --prompt-tokens 16 --decode-tokens 4 --repeats 1
   "$senko" bench prefill --prompt-tokens 16 --repeats 1
-  note "$count operator programs, decode, prefill"
+  "$senko" bench ttft --cached-tokens 128,256 --new-tokens 16 --repeats 1
+  note "$count operator programs, decode, prefill, ttft"
 }
 
 stage_fuzz_build() {
@@ -332,6 +333,15 @@ stage_load_long() {
   note "$(grep -E '"(tokens|overhead_us_per_token)"' "$report" | tr -d ' ",' | paste -sd ' ')"
 }
 
+# A prompt of a million tokens takes the workspace of a short one.
+stage_prompt_long() {
+  local python=build/test/venv/bin/python report=$logs/prompt-long-report.log
+  "$python" -c 'import pytest' || skip "no pytest"
+  "$python" -m pytest tests/serve/long_prompt_test.py -q -s -p no:cacheprovider --long \
+    --senko build/test/release/bin/senko | tee "$report"
+  note "$(grep ' tokens: ' "$report" | tail -n 1)"
+}
+
 # Without a GPU this proves that the device code compiles; the tests then report themselves as skipped.
 stage_cuda() {
   find_nvcc || skip "no nvcc"
@@ -367,6 +377,7 @@ command_test() {
     stage golden stage_golden
     ((all == 0)) || stage golden-long stage_golden_long
     ((all == 0)) || stage load-long stage_load_long
+    ((all == 0)) || stage prompt-long stage_prompt_long
     stage tokenizer stage_tokenizer
     stage chat stage_chat
     ((all == 0)) || stage clients stage_clients

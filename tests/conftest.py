@@ -8,6 +8,7 @@ def pytest_addoption(parser):
     parser.addoption("--senko", help="path of the senko program; tests that run it are skipped without")
     parser.addoption("--load-seconds", type=float, help="a load of 256 streams on the bundled model, that long")
     parser.addoption("--clients", help="folder of the virtual environments that tests/clients needs; skipped without")
+    parser.addoption("--long", action="store_true", help="also the lengths that take many minutes")
 
 
 @pytest.fixture(scope="session")

@@ -133,6 +133,7 @@ struct EngineStats {
   int64_t pages_cached = 0;  // now; unreferenced, still hits
   int64_t num_pages = 0;
   int64_t slots_in_use = 0;
+  int64_t workspace_bytes = 0;  // fixed at start: activations and logits of a step, whatever the context
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t prompt_tokens = 0;  // of admitted requests

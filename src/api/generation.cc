@@ -318,6 +318,7 @@ void Generation::Close(int status, std::string_view finish, std::string_view err
 }  // namespace
 
 void StartGeneration(std::shared_ptr<Incoming> incoming, AnswerPlan plan) {
+  std::string().swap(incoming->http.body);  // a long prompt's text, read by now, would wait for the answer's end
   std::make_shared<Generation>(std::move(incoming), std::move(plan))->Start();
 }
 

@@ -1,4 +1,6 @@
 // `senko serve`: the parts put together, started, drained.
+#include <malloc.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -77,9 +79,19 @@ text::Tokenizer LoadTokenizer(const std::filesystem::path& directory, int64_t vo
   return tokenizer;
 }
 
+// Blocks as large as a long prompt's text or JSON go back to the system when they are freed. Left alone, glibc raises
+// these bounds to the largest block it has seen (32 and 64 MiB at most) and keeps as much for the next one.
+void ReturnLargeBlocks() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
+#endif
+}
+
 }  // namespace
 
 int RunServe(ServeOptions options) {
+  ReturnLargeBlocks();
   RunOptions model;
   model.model = options.engine.model;
   const std::filesystem::path directory = ModelDirectory(model);

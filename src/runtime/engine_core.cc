@@ -93,6 +93,7 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, const M
   limits_.eos_token = static_cast<int32_t>(config.eos_token_id);
   limits_.image_token = static_cast<int32_t>(config.image_token_id);
   stats_.num_pages = memory.num_pages;
+  stats_.workspace_bytes = executor_.workspace().bytes() + runner_.bytes();
   planner_ = std::thread([this] { PlanLoop(); });
   runner_thread_ = std::thread([this] { RunLoop(); });
 }

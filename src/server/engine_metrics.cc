@@ -45,6 +45,8 @@ std::vector<Sample> EngineSamples(const EngineStats& s) {
             static_cast<double>(s.slots_in_use)),
       Gauge("senko:kv_cache_pages_cached", "KV pages that are kept for later hits only",
             static_cast<double>(s.pages_cached)),
+      Gauge("senko:workspace_bytes", "Memory of a step's activations and logits, fixed at start",
+            static_cast<double>(s.workspace_bytes)),
       Count("senko:num_preemptions_total", "Sequences that gave way and started again", s.preemptions),
       Count("senko:engine_steps_total", "Steps of the engine", s.steps),
       Count("senko:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache", s.prefix_queries),

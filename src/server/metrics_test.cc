@@ -77,6 +77,7 @@ TEST(EngineMetrics, NamesAndValues) {
   stats->trimmed_rows = 16;
   stats->slots_in_use = 17;
   stats->compute_cpu_seconds = 18.25;
+  stats->workspace_bytes = 19;
   metrics.OnScheduled(0.1);
   metrics.OnFirstToken(0.2);
   metrics.OnTokens(4, 0.4);
@@ -102,6 +103,7 @@ TEST(EngineMetrics, NamesAndValues) {
            {"trimmed_rows_total", "16"},
            {"kv_cache_slots_in_use", "17"},
            {"compute_cpu_seconds_total", "18.25"},
+           {"workspace_bytes", "19"},
            {"http_connections", "7"},
            {"request_queue_time_seconds_count", "1"},
            {"time_to_first_token_seconds_count", "1"},
