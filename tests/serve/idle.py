@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Holds connections that say nothing and connections that send their head a byte a second, and times /health among
+"""Holds connections that say nothing more and connections that send their head a byte a second, and times /health among
 them. Standard library alone.
 
     python idle.py http://127.0.0.1:8000 --idle 2000 --slow 500 --probes 500
 
-Every probe is a connection of its own, from connect to the last byte. Prints a JSON object with the times, in
-milliseconds, before those connections were opened and among them; exit code 77 if this machine's limit of open files is
-too low, 1 if the server did not hold all of the connections.
+The silent ones have had one answer each, so that a server keeps them for its --timeout-keep-alive. Every probe is a
+connection of its own, from connect to the last byte. Prints a JSON object with the times, in milliseconds, before those
+connections were opened and among them; exit code 77 if this machine's limit of open files is too low, 1 if the server did
+not hold all of the connections.
 """
 import argparse
 import json
@@ -31,9 +32,21 @@ def get(address, path):
     return text.split(b"\r\n\r\n", 1)[1].decode()
 
 
+def rest(address):
+    """A connection that has had an answer and waits for its next request."""
+    connection = socket.create_connection(address, timeout=30)
+    connection.sendall(b"GET /health HTTP/1.1\r\nHost: idle\r\n\r\n")
+    text = b""
+    while not text.endswith(b"}"):
+        part = connection.recv(1 << 12)
+        assert part, "the connection ended"
+        text += part
+    return connection
+
+
 def hold(address, idle, slow, ready):
     """A process of its own, so that its work is not in the times. Ends when it is killed."""
-    resting = [socket.create_connection(address, timeout=30) for _ in range(idle)]
+    resting = [rest(address) for _ in range(idle)]
     dripping = [[socket.create_connection(address, timeout=30), i % BYTES] for i in range(slow)]
     for entry in dripping:  # not all of them come again in the same second
         entry[0].sendall(HEAD[:entry[1] + 1])
