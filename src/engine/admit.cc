@@ -104,7 +104,8 @@ bool Scheduler::Admit(Draft& draft, Sequence& s, Hit hit) {
     draft.plan.load_snapshots.push_back({hit.snapshot.index(), s.residency.slot.index()});
     draft.step.reading.push_back(std::move(hit.snapshot));
   }
-  if (!s.was_scheduled) {
+  // A prompt counts once for all choices: another one comes this way after choice 0, if it found no slot at the fork.
+  if (!s.was_scheduled && ChoiceOf(s.id) == 0) {
     stats_.prompt_tokens += static_cast<uint64_t>(s.prompt_tokens());
     stats_.prefix_queries += static_cast<uint64_t>(s.prompt_tokens());
     stats_.prefix_hits += static_cast<uint64_t>(hit.tokens);

@@ -39,9 +39,10 @@ struct SchedulerOptions {
 struct SchedulerStats {
   uint64_t steps = 0;
   uint64_t preemptions = 0;
-  uint64_t prompt_tokens = 0;   // of requests admitted the first time
-  uint64_t prefix_queries = 0;  // tokens
-  uint64_t prefix_hits = 0;     // tokens
+  // Tokens of prompts admitted the first time, each once for all choices.
+  uint64_t prompt_tokens = 0;
+  uint64_t prefix_queries = 0;
+  uint64_t prefix_hits = 0;
   uint64_t replayed_rows = 0;
   uint64_t encoder_rows = 0;
   uint64_t decoder_rows = 0;

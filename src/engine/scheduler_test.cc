@@ -299,6 +299,21 @@ TEST(Scheduler, ChoicesWithoutASlotComeLater) {
   for (int64_t choice = 0; choice < 4; ++choice) EXPECT_EQ(rig.tokens[SequenceId(1, choice)].size(), 5u);
 }
 
+// Also where later choices find the prompt's pages in the cache.
+TEST(Scheduler, APromptCountsOnceForAllChoices) {
+  Rig rig({}, 32, 16, 64, 2);
+  for (uint64_t id = 1; id <= 2; ++id) {
+    Request request = Rig::MakeRequest(id, 100, 5);
+    request.choices = 6;
+    rig.Complete(request);
+    const SchedulerStats& stats = rig.scheduler->stats();
+    EXPECT_EQ(stats.prompt_tokens, 100 * id);
+    EXPECT_EQ(stats.prefix_queries, 100 * id);
+    EXPECT_EQ(stats.prefix_hits, id == 1 ? 0 : static_cast<uint64_t>(rig.cached[SequenceId(2, 0)]));
+  }
+  EXPECT_EQ(rig.cached[SequenceId(2, 0)], 96);
+}
+
 TEST(Scheduler, ALateStopDiscardsWhatRanAheadAndThenGivesBack) {
   Rig rig;
   Request request = Rig::MakeRequest(1, 20, 50);
