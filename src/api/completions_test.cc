@@ -300,6 +300,24 @@ TEST(Detokenize, IdsToText) {
   }
 }
 
+// What it names are single tokens of the tokenizer that /tokenize uses.
+TEST(TokenizerInfo, NamesTheEnds) {
+  TestApi api;
+  auto exchange = api.Begin("/tokenizer_info", "", "GET");
+  ASSERT_TRUE(exchange->Wait());
+  EXPECT_EQ(exchange->status, 200);
+  const Json info = exchange->json();
+  EXPECT_EQ(info.at("model_max_length"), 4096);
+  EXPECT_TRUE(info.at("chat_template").is_null());
+  EXPECT_EQ(info.at("add_bos_token"), false);
+  const Json chat = api.Post("/tokenize", UserChat("a"))->json().at("tokens");
+  const Json begin = api.Post("/tokenize", Json{{"prompt", info.at("bos_token")}})->json().at("tokens");
+  EXPECT_EQ(begin, Json::array({chat.at(0)}));
+  const Json end = api.Post("/tokenize", Json{{"prompt", info.at("eos_token")}})->json().at("tokens");
+  ASSERT_EQ(end.size(), 1u);
+  EXPECT_NE(end, begin);
+}
+
 TEST(Models, Listed) {
   TestApi api;
   const auto get = [&](const std::string& path) {

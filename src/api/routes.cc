@@ -71,6 +71,7 @@ std::vector<Route> MakeRoutes(ApiContext& context) {
       {"GET", "/v1/models/", ShowModel},
       {"POST", "/tokenize", Tokenize},
       {"POST", "/detokenize", Detokenize},
+      {"GET", "/tokenizer_info", TokenizerInfo},
   };
   std::vector<Route> routes;
   for (const Entry& entry : kEntries) {

@@ -21,6 +21,7 @@ void Messages(const std::shared_ptr<Incoming>& incoming);
 void CountTokens(const std::shared_ptr<Incoming>& incoming);
 void Tokenize(const std::shared_ptr<Incoming>& incoming);
 void Detokenize(const std::shared_ptr<Incoming>& incoming);
+void TokenizerInfo(const std::shared_ptr<Incoming>& incoming);
 void ListModels(const std::shared_ptr<Incoming>& incoming);
 void ShowModel(const std::shared_ptr<Incoming>& incoming);
 

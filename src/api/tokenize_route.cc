@@ -1,9 +1,12 @@
-// POST /tokenize, POST /detokenize
+// POST /tokenize, POST /detokenize, GET /tokenizer_info
+#include <utility>
+
 #include "api/chat_fields.h"
 #include "api/chat_prompt.h"
 #include "api/json_text.h"
 #include "api/request_body.h"
 #include "api/routes.h"
+#include "text/special_tokens.h"
 #include "text/utf8_stream.h"
 
 namespace senko::api {
@@ -70,6 +73,25 @@ void Detokenize(const std::shared_ptr<Incoming>& incoming) {
   fields.Finish();
   std::string out = "{\"prompt\":";
   AppendString(context.tokenizer().Decode(ids, false), &out);
+  ReplyNow(*incoming, out += '}');
+}
+
+// For clients that use this tokenizer in place of one of their own. There is no template that they could render: a
+// chat's ids come from /tokenize.
+void TokenizerInfo(const std::shared_ptr<Incoming>& incoming) {
+  const ApiContext& context = *incoming->context;
+  std::string out = "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_token\":false,\"add_eos_token\":false";
+  const std::pair<const char*, std::string_view> tokens[] = {{"bos_token", text::kBos}, {"eos_token", text::kEos}};
+  for (const auto& [name, spelling] : tokens) {
+    out.append(",\"").append(name).append("\":");
+    if (context.tokenizer().AddedTokenId(spelling)) {
+      AppendString(spelling, &out);
+    } else {
+      out += "null";
+    }
+  }
+  out += ",\"chat_template\":null,\"model_max_length\":";
+  AppendNumber(context.limits().max_model_len, &out);
   ReplyNow(*incoming, out += '}');
 }
 

@@ -4,9 +4,10 @@ import pytest
 KEYS = ("first-key", "second-key")
 ROUTES = [("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses"),
           ("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"), ("POST", "/tokenize"),
-          ("POST", "/detokenize"), ("GET", "/v1/models"), ("GET", "/v1/models/bundled"), ("GET", "/metrics"),
-          ("GET", "/version"), ("GET", "/ready"), ("GET", "/nothing"), ("POST", "/v1/nothing"), ("DELETE", "/v1/models"),
-          ("GET", "//metrics"), ("GET", "/metrics/"), ("GET", "/%6detrics"), ("GET", "/v1/../metrics")]
+          ("POST", "/detokenize"), ("GET", "/tokenizer_info"), ("GET", "/v1/models"), ("GET", "/v1/models/bundled"),
+          ("GET", "/metrics"), ("GET", "/version"), ("GET", "/ready"), ("GET", "/nothing"), ("POST", "/v1/nothing"),
+          ("DELETE", "/v1/models"), ("GET", "//metrics"), ("GET", "/metrics/"), ("GET", "/%6detrics"),
+          ("GET", "/v1/../metrics")]
 
 
 @pytest.fixture(scope="module")
