@@ -29,8 +29,12 @@ def token_logprobs(senko, model, prompts, folder):
         yield logits - highest - np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
 
 
-def test_loglikelihoods_agree(senko, server, model, run_tool, moved, tmp_path):
-    arguments = f"model=model,base_url={server.url}/v1/completions,tokenizer={model},num_concurrent=4,max_length=8192"
+@pytest.mark.parametrize("tokenizer", ["local", "server"])
+def test_loglikelihoods_agree(senko, server, model, run_tool, moved, tmp_path, tokenizer):
+    """With the tokenizer of the model's folder, and with the server's, which lm-eval finds when it is given none."""
+    arguments = f"model=model,base_url={server.url}/v1/completions,num_concurrent=4,max_length=8192"
+    if tokenizer == "local":
+        arguments += f",tokenizer={model}"
     run_tool("lm_eval", "lm-eval", "run", "--model", "local-completions", "--model_args", arguments, "--tasks",
              "senko_choices", "--include_path", HERE, "--batch_size", BATCH, "--log_samples", "--output_path",
              tmp_path / "out", cwd=HERE, HF_HUB_OFFLINE="1")
