@@ -1,12 +1,23 @@
 #include "api/workers.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "api/wake_batch.h"
+
 namespace senko::api {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What jobs wake waits for the queue's end, but for no more than this and a job.
+constexpr std::chrono::milliseconds kLongestBatch{1};
+
+}  // namespace
 
 struct Workers::State {
   std::mutex mutex;
@@ -17,12 +28,20 @@ struct Workers::State {
   std::vector<std::thread> threads;
 
   void Run() {
+    WakeBatch batch;
+    Clock::time_point begun = Clock::now();
     std::unique_lock lock(mutex);
     for (;;) {
-      while (jobs.empty() && !stopping) {
+      if (jobs.empty() && !stopping) {
         ++idle;
-        wake.wait(lock);
+        wake.wait(lock, [this] { return !jobs.empty() || stopping; });
         --idle;
+        // Who woke this thread mostly has more to post: on one processor, let it.
+        lock.unlock();
+        std::this_thread::yield();
+        begun = Clock::now();
+        lock.lock();
+        continue;
       }
       if (jobs.empty()) return;
       std::function<void()> job = std::move(jobs.front());
@@ -30,7 +49,14 @@ struct Workers::State {
       lock.unlock();
       job();
       job = nullptr;  // what it owns goes before the lock is taken
+      const Clock::time_point now = Clock::now();
       lock.lock();
+      if (jobs.empty() || now - begun > kLongestBatch) {
+        lock.unlock();
+        batch.Flush();
+        begun = now;
+        lock.lock();
+      }
     }
   }
 };

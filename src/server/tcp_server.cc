@@ -15,11 +15,13 @@
 #include <cstring>
 #include <exception>
 #include <future>
+#include <mutex>
 #include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "api/wake_batch.h"
 #include "base/error.h"
 #include "server/session.h"
 
@@ -38,13 +40,23 @@ constexpr int kWritesInTurn = 16;  // then other connections have their turn
 class Connection;
 
 // One thread and what runs on it.
-struct Loop {
+struct Loop final : api::Waker {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::thread thread;
   std::unordered_set<std::shared_ptr<Connection>> connections;  // of this loop's thread
   bool stopping = false;
   std::array<char, 64 << 10> scratch;  // what was just read; nothing stays in it
+
+  // Connections with something to send, from any thread.
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Connection>> rung;   // under it; who finds it empty wakes the loop
+  std::vector<std::weak_ptr<Connection>> taken;  // of this loop's thread
+
+  void Wake() override {
+    asio::post(context, [this] { TakeRung(); });
+  }
+  void TakeRung();
 };
 
 // A socket, moved along by whatever happens to it: readable, writable, time, a bell. All but Ring run on the loop's
@@ -66,10 +78,17 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
   }
 
   void Ring() override {
-    // Weak: a ring after the loop's end stays in its queue, which must not own what owns the loop.
-    asio::post(loop_->context, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->Event([&] { self->session_->OnRing(Clock::now()); });
-    });
+    {
+      // Weak: a ring after the loop's end stays here, in what the connection owns.
+      const std::lock_guard lock(loop_->mutex);
+      loop_->rung.push_back(weak_from_this());
+      if (loop_->rung.size() > 1) return;
+    }
+    api::WakeBatch::Wake(loop_);
+  }
+
+  void OnRing() {
+    Event([this] { session_->OnRing(Clock::now()); });
   }
 
   void Stop() {
@@ -199,6 +218,17 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
   bool shut_ = false;
   bool closed_ = false;
 };
+
+void Loop::TakeRung() {
+  {
+    const std::lock_guard lock(mutex);
+    taken.swap(rung);
+  }
+  for (const std::weak_ptr<Connection>& weak : taken) {
+    if (const auto connection = weak.lock()) connection->OnRing();
+  }
+  taken.clear();
+}
 
 // Every connection needs a descriptor: the soft limit is raised to the hard one. Returns it.
 int64_t RaiseFileLimit() {
