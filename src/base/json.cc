@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-
 namespace senko {
 namespace {
 
@@ -30,6 +28,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_array() override { return Leave(); }
   bool key(string_t& key) override {
     Level& level = levels_.back();
+    if (levels_.size() == 1) member_ = key;
     if (level.keys.contains(key)) Fail(ErrorCode::kCorrupt, "duplicate key \"" + key.substr(0, 200) + "\"");
     if (level.keys.size() >= limits_.max_keys) {
       Fail(ErrorCode::kResourceExhausted,
@@ -53,10 +52,14 @@ class Builder : public nlohmann::json_sax<Json> {
   };
 
   [[noreturn]] void Fail(ErrorCode code, const std::string& what) const {
-    throw Error(code, std::string(source_) + ": " + what);
+    throw JsonError(code, std::string(source_) + ": " + what, member_);
   }
 
   Json* Place(Json value) {
+    if (++values_ > limits_.max_values) {
+      Fail(ErrorCode::kResourceExhausted,
+           "more than " + std::to_string(limits_.max_values) + " values, the limit; use fewer");
+    }
     if (levels_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -90,14 +93,18 @@ class Builder : public nlohmann::json_sax<Json> {
   const JsonLimits& limits_;
   Json root_;
   std::vector<Level> levels_;
+  std::string member_;  // of the outermost object, the last that began
+  size_t values_ = 0;
 };
 
 }  // namespace
 
 Json ParseJson(std::string_view text, std::string_view source, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
-    throw Error(ErrorCode::kResourceExhausted, std::string(source) + ": " + std::to_string(text.size()) +
-                                                   " bytes of JSON, the limit is " + std::to_string(limits.max_bytes));
+    throw JsonError(ErrorCode::kResourceExhausted,
+                    std::string(source) + ": " + std::to_string(text.size()) + " bytes of JSON, the limit is " +
+                        std::to_string(limits.max_bytes),
+                    {});
   }
   Builder builder(source, limits);
   Json::sax_parse(text.begin(), text.end(), &builder);

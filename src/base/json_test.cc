@@ -51,6 +51,39 @@ TEST(JsonKeys, DepthIsStillBounded) {
   EXPECT_EQ(code, ErrorCode::kCorrupt);
 }
 
+TEST(JsonValues, OneTextHasAtMostSoMany) {
+  ErrorCode code{};
+  EXPECT_EQ(Refusal("[1,{\"a\":\"b\"},[]]", {.max_values = 5}, &code), "accepted");
+  // Every kind of value counts, where it begins; what follows the limit is not read.
+  for (const char* last : {"1", "-1", "1.5", "null", "true", "\"\"", "[", "{"}) {
+    EXPECT_THAT(Refusal("[1,{\"a\":\"b\"},[]," + std::string(last) + ",nonsense", {.max_values = 5}, &code),
+                AllOf(HasSubstr("call.json"), HasSubstr("more than 5 values")));
+    EXPECT_EQ(code, ErrorCode::kResourceExhausted);
+  }
+  std::string ids = "[0";
+  for (int i = 1; i < 1'048'576; ++i) ids += ",129279";
+  EXPECT_EQ(Refusal("{\"prompt\":" + ids + "],\"model\":\"m\"}", {}, &code), "accepted");
+  for (int i = 0; i < 1'048'576; ++i) ids += ",1";
+  EXPECT_THAT(Refusal("{\"prompt\":" + ids + "]}", {}, &code), HasSubstr("more than 2097152 values"));
+}
+
+TEST(JsonErrors, KnowTheMemberAtFault) {
+  const auto member = [](const std::string& text) -> std::string {
+    try {
+      ParseJson(text, "t", {.max_keys = 3, .max_values = 6});
+    } catch (const JsonError& error) {
+      return error.member();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(member("{\"a\":1,\"b\":[1,1,1,1,1],\"c\":2}"), "b");
+  EXPECT_EQ(member("{\"a\":1,\"b\":{\"x\":1,\"x\":1},\"c\":2}"), "b");
+  EXPECT_EQ(member("{\"a\":1,\"a\":2,\"c\":2}"), "a");
+  EXPECT_EQ(member("{\"a\":1,\"b\":nonsense,\"c\":2}"), "b");
+  EXPECT_EQ(member("[1,1,1,1,1,1,1]"), "");
+  EXPECT_EQ(member("{\"a\":1}"), "accepted");
+}
+
 // A random value as text, spelled in ways that a serialiser would not choose.
 std::string RandomText(std::mt19937& random, int depth) {
   static const char* const kScalars[] = {"null",
