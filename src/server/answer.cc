@@ -1,10 +1,16 @@
 #include "server/answer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/error_body.h"
 
 namespace senko::server {
+namespace {
+
+constexpr size_t kBurst = 128;  // events, whatever their size, that a client need not have read; one for each choice
+
+}  // namespace
 
 Answer::Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, std::shared_ptr<void> ticket)
     : path_(std::move(path)), max_unsent_bytes_(max_unsent_bytes), bell_(std::move(bell)), ticket_(std::move(ticket)) {}
@@ -49,12 +55,15 @@ void Answer::BeginEvents() {
 void Answer::Event(std::string_view data, std::string_view name) {
   std::unique_lock lock(mutex_);
   if (state_ != State::kEvents || gone_ || overflowed_) return;
-  if (!name.empty()) queue_.data.append("event: ").append(name).append("\n");
-  queue_.data.append("data: ").append(data).append("\n\n");
-  if (queue_.data.size() + taken_bytes_ > max_unsent_bytes_) {
+  if (queue_counts_ + taken_counts_ > max_unsent_bytes_) {
     overflowed_ = true;
     rung_ = false;
     queue_.data = {};
+  } else {
+    const size_t before = queue_.data.size();
+    if (!name.empty()) queue_.data.append("event: ").append(name).append("\n");
+    queue_.data.append("data: ").append(data).append("\n\n");
+    queue_counts_ += std::min(queue_.data.size() - before, max_unsent_bytes_ / kBurst);
   }
   Queued(std::move(lock));
 }
@@ -105,7 +114,7 @@ void Answer::OnGone(std::function<void()> callback) {
 Answer::Taken Answer::Take(Batch* batch) {
   const std::lock_guard lock(mutex_);
   rung_ = false;
-  taken_bytes_ = 0;
+  taken_counts_ = 0;
   if (overflowed_) return Taken::kOverflow;
   if (!(queue_.begins || queue_.ends || !queue_.data.empty())) return Taken::kNothing;
   // The old batch's memory is used again for what is queued next.
@@ -115,7 +124,7 @@ Answer::Taken Answer::Take(Batch* batch) {
   queue_.events = events;
   queue_.data.clear();
   queue_.headers.clear();
-  taken_bytes_ = batch->data.size();
+  taken_counts_ = std::exchange(queue_counts_, 0);
   return Taken::kBatch;
 }
 

@@ -51,7 +51,10 @@ class Answer {
   };
   enum class Taken { kNothing, kBatch, kOverflow };
   // Moves what is queued into `batch`, when the batch before it has been sent. kOverflow: the client reads too slowly,
-  // more than max_unsent_bytes waited.
+  // an event came when more than max_unsent_bytes waited already, of each event no more than a 128th of that counted.
+  // The large ones repeat what a request holds and come in bursts, one or two for each choice, however fast the client
+  // reads: created and in_progress with their instructions, an echoed prompt's logprobs. How much they are is limited
+  // where requests are read, as it is for an answer in one piece; what comes at the engine's pace is small.
   Taken Take(Batch* batch);
   // The client has gone: runs the callback of OnGone on this thread. Not after the answer's end.
   void MarkGone();
@@ -71,7 +74,8 @@ class Answer {
   std::shared_ptr<void> ticket_;
   State state_ = State::kPending;
   Batch queue_;
-  size_t taken_bytes_ = 0;  // of the batch that is being sent
+  size_t queue_counts_ = 0;  // of the queue, towards the limit
+  size_t taken_counts_ = 0;  // of the batch that is being sent
   bool rung_ = false;
   bool gone_ = false;
   bool overflowed_ = false;

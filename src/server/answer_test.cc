@@ -18,7 +18,7 @@ struct CountingBell : Bell {
 struct Fixture {
   std::shared_ptr<CountingBell> bell = std::make_shared<CountingBell>();
   std::shared_ptr<int> ticket = std::make_shared<int>();
-  std::shared_ptr<Answer> answer = std::make_shared<Answer>("/x", bell, 1000, ticket);
+  std::shared_ptr<Answer> answer = std::make_shared<Answer>("/x", bell, 1024, ticket);
   Answer::Batch batch;
 };
 
@@ -60,11 +60,14 @@ TEST(Answer, TheLimitCountsWhatIsBeingSent) {
   int gone = 0;
   f.answer->BeginEvents();
   f.answer->OnGone([&] { ++gone; });
-  f.answer->Event(std::string(600, 'x'), "");
+  // Events of 8 bytes on the wire against a limit of 1024.
+  for (int i = 0; i < 100; ++i) f.answer->Event("", "");
   ASSERT_EQ(f.answer->Take(&f.batch), Answer::Taken::kBatch);
-  f.answer->Event(std::string(300, 'x'), "");
+  for (int i = 0; i < 28; ++i) f.answer->Event("", "");
   EXPECT_FALSE(f.answer->gone());
-  f.answer->Event(std::string(100, 'x'), "");
+  f.answer->Event("", "");  // 1024 bytes waited before it: not more than the limit
+  EXPECT_FALSE(f.answer->gone());
+  f.answer->Event("", "");
   EXPECT_TRUE(f.answer->gone());
   EXPECT_EQ(f.ticket.use_count(), 1);
   EXPECT_EQ(f.answer->Take(&f.batch), Answer::Taken::kOverflow);
@@ -72,6 +75,30 @@ TEST(Answer, TheLimitCountsWhatIsBeingSent) {
   f.answer->MarkGone();
   f.answer->MarkGone();
   EXPECT_EQ(gone, 1);
+}
+
+// A client cannot read what has not been sent: a burst of events that are larger than the limit is no fault of its own.
+TEST(Answer, ABurstOfLargeEventsIsNoOverflow) {
+  Fixture f;
+  f.answer->BeginEvents();
+  for (int choice = 0; choice < 128; ++choice) f.answer->Event(std::string(5000, 'x'), "");
+  f.answer->Event("y", "");
+  EXPECT_FALSE(f.answer->gone());
+  ASSERT_EQ(f.answer->Take(&f.batch), Answer::Taken::kBatch);
+  EXPECT_EQ(f.batch.data.size(), 128u * 5008 + 9);
+  // What is being sent counts, until the next is taken.
+  f.answer->Event("z", "");
+  EXPECT_TRUE(f.answer->gone());
+  EXPECT_EQ(f.answer->Take(&f.batch), Answer::Taken::kOverflow);
+
+  Fixture g;
+  g.answer->BeginEvents();
+  for (int i = 0; i < 1000; ++i) {
+    g.answer->Event(std::string(5000, 'x'), "");
+    ASSERT_EQ(g.answer->Take(&g.batch), Answer::Taken::kBatch);
+    ASSERT_EQ(g.answer->Take(&g.batch), Answer::Taken::kNothing);  // it has been sent
+  }
+  EXPECT_FALSE(g.answer->gone());
 }
 
 TEST(Answer, OnlyOneAnswerIsTaken) {

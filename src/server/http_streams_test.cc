@@ -169,6 +169,25 @@ TEST(HttpStreams, ASlowReaderIsGoneAtTheLimit) {
   EXPECT_TRUE(client.WaitClosed());
 }
 
+// Two events at once, each above the limit, and small ones at once behind them: a client that reads has them all.
+TEST(HttpStreams, EventsAboveTheLimitReachAFastReader) {
+  HttpOptions options;
+  options.max_unsent_bytes = 100'000;
+  TestServer server(options);
+  TestClient client = server.Connect();
+  client.Send(Post("/hold", "x"));
+  const ExchangePtr exchange = server.NextHeld();
+  exchange->BeginEvents();
+  const std::string large(1'000'000, 'x');
+  exchange->Event(large);
+  exchange->Event(large);
+  for (int i = 0; i < 100; ++i) exchange->Event("y");
+  exchange->EndEvents();
+  const TestResponse r = client.Read();
+  EXPECT_EQ(r.status, 200);
+  EXPECT_EQ(r.body.size(), 2 * (large.size() + 8) + 100 * 9);
+}
+
 TEST(HttpStreams, AReaderThatStopsIsGoneInTime) {
   HttpOptions options;
   options.timeout_send = milliseconds(200);
