@@ -21,6 +21,17 @@ Verdict AnswerNow(int status, std::string_view content_type, std::string body) {
   return verdict;
 }
 
+// A preflight's list of header names, to be repeated to it: short, and names alone. Clients add headers of their own,
+// which the server ignores (openai-js x-stainless-*), so no list of ours would do.
+bool IsListOfNames(std::string_view text) {
+  constexpr size_t kMaxBytes = 4096;
+  constexpr std::string_view kNameCharacters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~";
+  return text.size() <= kMaxBytes && text.find_first_of(kNameCharacters) != std::string_view::npos &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return c == ',' || c == ' ' || kNameCharacters.find(c) != std::string_view::npos; });
+}
+
 bool IsGet(const api::HttpRequest& head) { return head.method == "GET" || head.method == "HEAD"; }
 
 Verdict OptionsAnswer(const std::string& allow) {
@@ -111,10 +122,14 @@ void Gate::AddCors(const api::HttpRequest& head, Verdict* verdict) const {
   verdict->common.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
   if (head.method == "OPTIONS" && !head.Header("access-control-request-method").empty()) {
     // A browser asks without a key whether it may ask with one.
+    const std::string_view wanted = head.Header("access-control-request-headers");
     verdict->status = 204;
     verdict->headers = {
         {"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
-        {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version"},
+        {"Access-Control-Allow-Headers",
+         IsListOfNames(wanted) ? std::string(wanted)
+                               : "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version"},
+        {"Vary", "Access-Control-Request-Headers"},
         {"Access-Control-Max-Age", "600"}};
   }
 }

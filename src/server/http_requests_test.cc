@@ -336,6 +336,25 @@ TEST(HttpRequests, CrossOrigin) {
   EXPECT_EQ(r.status, 204);
   EXPECT_EQ(r.headers["access-control-allow-origin"], "https://ours");
   EXPECT_THAT(r.headers["access-control-allow-headers"], HasSubstr("Authorization"));
+  // Clients send headers of their own; a page may send any, as long as the list is one.
+  const auto allowed = [&](const std::string& wanted) {
+    return server
+        .Ask("OPTIONS /echo HTTP/1.1\r\nHost: t\r\nOrigin: https://ours\r\n" + preflight +
+             "Access-Control-Request-Headers: " + wanted + "\r\n\r\n")
+        .headers["access-control-allow-headers"];
+  };
+  for (const std::string wanted :
+       {"authorization,content-type,x-stainless-arch,x-stainless-retry-count",
+        "anthropic-dangerous-direct-browser-access, anthropic-version, x-api-key", "a", "!#$%&'*+-.^_`|~9zZ"}) {
+    EXPECT_EQ(allowed(wanted), wanted);
+  }
+  const std::string longest(4096, 'a');
+  EXPECT_EQ(allowed(longest), longest);
+  for (const std::string& wanted :
+       {longest + "a", std::string("a: b"), std::string("a;b"), std::string("\"a\""), std::string("caf\xC3\xA9"),
+        std::string("a\tb"), std::string(", ,"), std::string()}) {
+    EXPECT_THAT(allowed(wanted), HasSubstr("Authorization")) << wanted;
+  }
   r = server.Ask("OPTIONS /echo HTTP/1.1\r\nHost: t\r\nOrigin: https://theirs\r\n" + preflight + "\r\n");
   EXPECT_EQ(r.status, 401);
   EXPECT_EQ(r.headers.count("access-control-allow-origin"), 0u);
