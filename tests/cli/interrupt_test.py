@@ -10,6 +10,11 @@ import pytest
 MODELS = pathlib.Path(__file__).parents[2] / "models"
 
 
+def start(*command, **how):
+    """As from a terminal: what runs in the background of a script ignores SIGINT."""
+    return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **how)
+
+
 def end_when(process, ready, number):
     end = time.monotonic() + 60
     while not ready():
@@ -22,8 +27,8 @@ def end_when(process, ready, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_make_model(senko, tmp_path, number):
     out = tmp_path / "new" / "model"
-    process = subprocess.Popen([senko, "make-model", "--config", MODELS / "slim" / "config.json", "--seed", "1", "--out",
-                                out, "--max-shard-bytes", str(200 << 20)], stdout=subprocess.DEVNULL)
+    process = start(senko, "make-model", "--config", MODELS / "slim" / "config.json", "--seed", "1", "--out", out,
+                    "--max-shard-bytes", str(200 << 20), stdout=subprocess.DEVNULL)
     # In the second file: a whole one and a half one are there.
     assert end_when(process, lambda: len(list(out.glob("*"))) > 1, number) == -number
     assert list(tmp_path.iterdir()) == []
@@ -35,16 +40,15 @@ def test_logits(senko, tmp_path):
                    check=True, stdout=subprocess.DEVNULL)
     tokens = tmp_path / "tokens.json"
     tokens.write_text(json.dumps({"prompts": [[5] * 30_000]}))
-    process = subprocess.Popen([senko, "logits", "--model", model, "--tokens", tokens, "--out", tmp_path / "out",
-                                "--decoder-replay", "full", "--max-num-batched-tokens", "64"])
+    process = start(senko, "logits", "--model", model, "--tokens", tokens, "--out", tmp_path / "out",
+                    "--decoder-replay", "full", "--max-num-batched-tokens", "64")
     assert end_when(process, (tmp_path / "out.partial").exists, signal.SIGINT) == -signal.SIGINT
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "tokens.json"]
 
 
 def test_an_ignored_signal_stays_ignored(senko, tmp_path):
     out = tmp_path / "model"
-    process = subprocess.Popen(["sh", "-c", 'trap "" HUP; exec "$@"', "sh", senko, "make-model", "--config",
-                                MODELS / "tiny" / "config.json", "--seed", "1", "--out", out],
-                               stdout=subprocess.DEVNULL)
+    process = start("sh", "-c", 'trap "" HUP; exec "$@"', "sh", senko, "make-model", "--config",
+                    MODELS / "tiny" / "config.json", "--seed", "1", "--out", out, stdout=subprocess.DEVNULL)
     assert end_when(process, out.exists, signal.SIGHUP) == 0
     assert (out / "config.json").exists()
