@@ -35,6 +35,13 @@ bool PrefixIndex::Insert(const PageHash& name, int32_t page) {
   return true;
 }
 
+void PrefixIndex::Remove(const PageHash& name, int32_t page) {
+  const auto found = pages_.find(name);
+  if (found == pages_.end() || found->second != page) return;
+  pages_.erase(found);
+  pool_.Forget(page);
+}
+
 void PrefixIndex::Clear() {
   for (const auto& [name, page] : pages_) pool_.Forget(page);
   pages_.clear();

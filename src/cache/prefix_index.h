@@ -25,6 +25,8 @@ class PrefixIndex {
   std::vector<PageRef> Adopt(std::span<const PageHash> names);
   // The page's content is complete and will not change. False: another page has that name already, nothing happens.
   bool Insert(const PageHash& name, int32_t page);
+  // Takes the name away again, if it is this page that has it.
+  void Remove(const PageHash& name, int32_t page);
   // Forgets every page; those in use stay with their owners.
   void Clear();
 

@@ -56,18 +56,19 @@ SnapshotRef SnapshotStore::Reserve() {
   return SnapshotRef(this, snapshot);
 }
 
-void SnapshotStore::Publish(const SnapshotRef& snapshot, const PageHash& name, int64_t tail_start) {
+bool SnapshotStore::Publish(const SnapshotRef& snapshot, const PageHash& name, int64_t tail_start) {
   SENKO_CHECK(snapshot.store_ == this);
   Entry& entry = entries_[static_cast<size_t>(snapshot.index_)];
   SENKO_CHECK(entry.state == State::kReserved);
   if (!by_name_.emplace(name, snapshot.index_).second) {
     entry.state = State::kDropped;
-    return;
+    return false;
   }
   entry.state = State::kPublished;
   entry.name = name;
   entry.tail_start = tail_start;
   entry.place = recency_.insert(recency_.end(), snapshot.index_);
+  return true;
 }
 
 void SnapshotStore::Drop(const PageHash& name) {

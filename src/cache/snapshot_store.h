@@ -50,9 +50,9 @@ class SnapshotStore {
   SnapshotRef Find(const PageHash& name);
   // Memory for a new snapshot, in nobody's sight until Publish. Empty when none can be had.
   SnapshotRef Reserve();
-  // Its bytes are written; from here on it is found. Drops it instead when the name is taken. `tail_start`: from which
-  // position on the windows of the layers after the last KV source are valid.
-  void Publish(const SnapshotRef& snapshot, const PageHash& name, int64_t tail_start);
+  // Its bytes are written; from here on it is found. False: the name is taken, and it is dropped. `tail_start`: from
+  // which position on the windows of the layers after the last KV source are valid.
+  bool Publish(const SnapshotRef& snapshot, const PageHash& name, int64_t tail_start);
   // Of a published snapshot.
   int64_t tail_start(const SnapshotRef& snapshot) const {
     return entries_[static_cast<size_t>(snapshot.index_)].tail_start;

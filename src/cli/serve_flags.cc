@@ -52,9 +52,8 @@ void AddEngineFlags(CLI::App& c, EngineOptions& o) {
       ->capture_default_str()
       ->group("Cache");
   c.add_option("--window-snapshot-memory-bytes", o.window_snapshot_memory_bytes,
-               "Memory for window snapshots; used without encoder replay")
+               "Memory for window snapshots, used without encoder replay; unless given twice what the slots take")
       ->check(Whole(0, kMuch))
-      ->capture_default_str()
       ->group("Cache");
   c.add_option("--max-num-seqs", o.max_num_seqs, "Most sequences running at once")
       ->check(Whole(1, 4096))

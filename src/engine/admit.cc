@@ -9,8 +9,9 @@
 namespace senko::engine {
 namespace {
 
-// Arrivals looked at per step: those that cannot run yet are passed over, but not without end.
-constexpr int kMaxCandidates = 64;
+// Arrivals looked at per step: those that cannot run yet are passed over, but not without end. Whoever stands far
+// behind long ones is still seen when it is short.
+constexpr size_t kMaxInOrder = 48, kMaxShortest = 16;
 
 }  // namespace
 
@@ -52,11 +53,33 @@ Scheduler::Hit Scheduler::FindHit(Sequence& s) {
   return hit;
 }
 
+void Scheduler::Enqueue(Sequence& s) {
+  s.waiting_length = s.length();
+  waiting_.insert(&s);
+  shortest_.insert(&s);
+}
+
+void Scheduler::Dequeue(Sequence& s) {
+  waiting_.erase(&s);
+  shortest_.erase(&s);
+}
+
+// The first in order, then the shortest of the others.
+std::vector<Sequence*> Scheduler::Candidates() const {
+  std::vector<Sequence*> found;
+  auto last = waiting_.begin();
+  for (; last != waiting_.end() && found.size() < kMaxInOrder; ++last) found.push_back(*last);
+  if (last == waiting_.end()) return found;
+  size_t looked = 0;
+  for (auto at = shortest_.begin(); at != shortest_.end() && looked < kMaxShortest; ++at, ++looked) {
+    if (!Before()(*at, *last)) found.push_back(*at);
+  }
+  return found;
+}
+
 void Scheduler::AdmitArrivals(Draft& draft, int64_t share, std::vector<Want>* wants) {
-  const std::vector<Sequence*> arrivals(waiting_.begin(), waiting_.end());
-  int candidates = 0;
-  for (Sequence* s : arrivals) {
-    if (draft.rows_left == 0 || slots_.free_slots() == 0 || ++candidates > kMaxCandidates) return;
+  for (Sequence* s : Candidates()) {
+    if (draft.rows_left == 0 || slots_.free_slots() == 0) return;
     if (s->pending > 0) continue;
     Hit hit = FindHit(*s);
     // An arrival that would get no row now is better off outside: what others compute meanwhile may be a hit.
@@ -88,7 +111,7 @@ bool Scheduler::Admit(Draft& draft, Sequence& s, Hit hit) {
   for (int64_t p = 0; p < needed; ++p) residency.pages.push_back(std::move(*pages_.Allocate()));
   residency.slot = std::move(*slots_.Allocate());
 
-  waiting_.erase(&s);
+  Dequeue(s);
   s.residency = std::move(residency);
   s.state = State::kRunning;
   ++s.residence;
@@ -103,6 +126,7 @@ bool Scheduler::Admit(Draft& draft, Sequence& s, Hit hit) {
   if (hit.snapshot) {
     draft.plan.load_snapshots.push_back({hit.snapshot.index(), s.residency.slot.index()});
     draft.step.reading.push_back(std::move(hit.snapshot));
+    draft.step.loading.push_back(s.id);
   }
   // A prompt counts once for all choices: another one comes this way after choice 0, if it found no slot at the fork.
   if (!s.was_scheduled && ChoiceOf(s.id) == 0) {
@@ -157,7 +181,7 @@ void Scheduler::Preempt(Sequence& s) {
   s.state = State::kWaiting;
   s.planned = s.computed = s.indexed = 0;
   s.drafts.clear();
-  waiting_.insert(&s);
+  Enqueue(s);
 }
 
 void Scheduler::Leave(Sequence& s) {

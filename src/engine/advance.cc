@@ -79,7 +79,7 @@ void Scheduler::Add(Request request) {
     if (choice == 0) {
       s->tokens = shared->prompt.ids;
       s->state = State::kWaiting;
-      waiting_.insert(s.get());
+      Enqueue(*s);
     }
     sequences_.emplace(s->id, std::move(s));
   }
@@ -113,6 +113,7 @@ void Scheduler::Advance(const StepResult& result) {
   Step step = std::move(in_flight_.front());
   in_flight_.pop_front();
   SENKO_CHECK(result.tokens.size() == step.samples.size());
+  if (!result.ran) BreakAll(step);
 
   // How many samples of each span with drafts count; of the others, all.
   std::vector<uint8_t> counts(step.samples.size(), 1);
@@ -154,11 +155,11 @@ void Scheduler::Advance(const StepResult& result) {
     const auto found = sequences_.find(saved.sequence);
     Sequence& s = *found->second;
     // The name needs every token before the boundary.
-    if (s.known() < saved.end) continue;
+    if (s.broken || s.known() < saved.end) continue;
     NamePages(s, saved.end / block_size_);
     const cache::PageHash name = s.names[static_cast<size_t>(saved.end / block_size_ - 1)];
-    snapshots_.Publish(saved.snapshot, name, saved.tail_start);
-    if (saved.end > s.prompt_tokens()) {
+    // Of two that took the same one, who came first owns it, and replaces it later.
+    if (snapshots_.Publish(saved.snapshot, name, saved.tail_start) && saved.end > s.prompt_tokens()) {
       if (s.turn_snapshot && *s.turn_snapshot != name) snapshots_.Drop(*s.turn_snapshot);
       s.turn_snapshot = name;
     }
@@ -173,6 +174,26 @@ void Scheduler::Advance(const StepResult& result) {
   std::erase_if(draining_, [&](const Drained& d) { return d.step <= step.step; });
   for (const Span& span : step.spans) Forget(span.sequence);
   for (const auto& fork : step.forks) Forget(fork.first);
+}
+
+// Everybody whom a step that did not run names has lost their state, and so have the choices that go on from one of
+// them in the step behind it.
+void Scheduler::BreakAll(const Step& step) {
+  const auto end = [this](uint64_t sequence) {
+    const auto found = sequences_.find(sequence);
+    if (found == sequences_.end()) return;
+    found->second->broken = true;
+    End(sequence, Finish::kNumerical);
+  };
+  for (const uint64_t sequence : step.loading) end(sequence);
+  for (const Span& span : step.spans) end(span.sequence);
+  for (const auto& fork : step.forks) end(fork.first);
+  for (const Step& behind : in_flight_) {
+    for (const auto& fork : behind.forks) {
+      const auto parent = sequences_.find(SequenceId(RequestOf(fork.first), 0));
+      if (parent != sequences_.end() && parent->second->broken) end(fork.first);
+    }
+  }
 }
 
 // One step fewer names the sequence; its entries up to `end` are written.
@@ -211,13 +232,25 @@ void Scheduler::IndexPages(Sequence& s) {
   }
 }
 
+// What led to a sequence's failure may lie in the pages that it wrote: nobody shall find them again.
+void Scheduler::Disown(Sequence& s) {
+  NamePages(s, s.indexed);  // a fork has not named what it shares
+  for (int64_t page = s.write_floor / block_size_; page < s.indexed; ++page) {
+    index_.Remove(s.names[static_cast<size_t>(page)], s.residency.pages[static_cast<size_t>(page)].index());
+  }
+}
+
 void Scheduler::FinishSequence(Sequence& s, Finish finish, int32_t token) {
   if (s.state == State::kRunning) {
-    IndexPages(s);
+    if (finish == Finish::kNumerical) {
+      Disown(s);
+    } else {
+      IndexPages(s);
+    }
     Leave(s);
     running_.erase(&s);
   } else if (s.state == State::kWaiting) {
-    waiting_.erase(&s);
+    Dequeue(s);
   }
   s.state = State::kFinished;
   ended_.push_back(s.id);

@@ -68,7 +68,7 @@ void Executor::Attend(const StepPlan& plan, const PlannedSpan& span, int layer, 
         x = Mix(x, keys[static_cast<size_t>(j - keys_from)]);
       } else {
         const RingRow& row = Ring(span.slot, layer, j);
-        SENKO_CHECK(row.position == j);
+        SENKO_CHECK(row.position == j || lost_.contains(span.sequence));
         x = Mix(x, row.key);
       }
     }
@@ -126,6 +126,13 @@ void Executor::RunSpan(const StepPlan& plan, int64_t index) {
 
 StepResult Executor::Run(const StepPlan& plan, int propose, uint64_t random) {
   logits_.clear();
+  for (const PlannedSample& sample : plan.samples) {
+    if (lost_.contains(plan.spans[static_cast<size_t>(sample.span)].sequence)) lost_.insert(sample.sequence);
+  }
+  for (const PlannedSpan& span : plan.spans) {
+    if (unloaded_.contains(span.slot)) lost_.insert(span.sequence);
+  }
+  unloaded_.clear();
   for (const Copy& copy : plan.load_snapshots) {
     std::memcpy(slots_.data(copy.to), snapshots_.data(copy.from), static_cast<size_t>(slots_.layout().slot_bytes));
   }
@@ -176,6 +183,23 @@ StepResult Executor::Run(const StepPlan& plan, int propose, uint64_t random) {
     std::memcpy(snapshots_.data(copy.to), slots_.data(copy.from), static_cast<size_t>(slots_.layout().slot_bytes));
   }
   last_tokens_ = result.tokens;
+  last_step_ = plan.step;
+  return result;
+}
+
+StepResult Executor::Fail(const StepPlan& plan) {
+  logits_.clear();
+  StepResult result;
+  result.step = plan.step;
+  result.ran = false;
+  result.tokens.assign(plan.samples.size(), -1);
+  for (const PlannedSpan& span : plan.spans) {
+    if (span.drafts > 0) result.committed.push_back(1);
+  }
+  for (const Copy& copy : plan.load_snapshots) unloaded_.insert(copy.to);
+  last_tokens_.assign(plan.samples.size(), 0);  // what a step behind it feeds
+  for (const PlannedSpan& span : plan.spans) lost_.insert(span.sequence);
+  for (const PlannedSample& sample : plan.samples) lost_.insert(sample.sequence);
   last_step_ = plan.step;
   return result;
 }

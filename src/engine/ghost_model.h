@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -56,6 +57,9 @@ class Executor {
   // Drafts are judged against the draw of the row before; `propose` gives each drawing span that many random proposals.
   StepResult Run(const StepPlan& plan, int propose, uint64_t random);
 
+  // The step fails before it has written anything.
+  StepResult Fail(const StepPlan& plan);
+
   // The logit of every row that ran the decoder pass in the last step, by (span, position).
   const std::map<std::pair<int64_t, int64_t>, uint64_t>& logits() const { return logits_; }
 
@@ -82,7 +86,9 @@ class Executor {
   int32_t vocab_;
   std::vector<int32_t> last_tokens_;
   uint64_t last_step_ = 0;
-  std::vector<int32_t> ids_;  // of the span that runs, from ids_begin
+  std::set<int32_t> unloaded_;  // slots of the failed step before
+  std::set<uint64_t> lost_;     // named by a step that failed: what they read is anything
+  std::vector<int32_t> ids_;    // of the span that runs, from ids_begin
   std::map<std::pair<int64_t, int64_t>, uint64_t> logits_;
 };
 

@@ -85,11 +85,15 @@ void Scheduler::PlanPrefills(Draft& draft) {
   }
 }
 
-// Without encoder replay a hit needs the windows as they were at a page boundary, so a prompt's last boundary ends a
-// span.
+// The last page boundary of a prompt that the same prompt can hit: a token is left to run behind it.
+int64_t Scheduler::SnapshotBoundary(const Sequence& s) const {
+  return (s.prompt_tokens() - 1) / block_size_ * block_size_;
+}
+
+// Without encoder replay a hit needs the windows as they were at a page boundary, so a prompt's last one ends a span.
 int64_t Scheduler::CutAtSnapshot(const Sequence& s, int64_t rows) const {
   if (!UsesSnapshots() || s.request->prompt_logits) return rows;
-  const int64_t boundary = s.prompt_tokens() / block_size_ * block_size_;
+  const int64_t boundary = SnapshotBoundary(s);
   return s.planned < boundary && boundary < s.planned + rows ? boundary - s.planned : rows;
 }
 
@@ -144,11 +148,11 @@ void Scheduler::AddSpan(Draft& draft, Sequence& s, int64_t rows, int64_t drafts)
     s.drafts.clear();
   }
   if (UsesSnapshots() && !s.request->prompt_logits && drafts == 0 && span.end % block_size_ == 0 &&
-      (span.end > s.prompt_tokens() || span.end == s.prompt_tokens() / block_size_ * block_size_)) {
+      (span.end > s.prompt_tokens() || span.end == SnapshotBoundary(s))) {
     cache::SnapshotRef snapshot = snapshots_.Reserve();
     if (snapshot) {
       plan.save_snapshots.push_back({span.slot, snapshot.index()});
-      draft.step.saved.push_back({s.id, s.residence, span.end, std::move(snapshot), s.tail_start});
+      draft.step.saved.push_back({s.id, span.end, std::move(snapshot), s.tail_start});
     }
   }
   if (draws && s.generated() == 0 && ChoiceOf(s.id) == 0 && s.request->choices > 1 && !s.forked) {
@@ -196,7 +200,7 @@ void Scheduler::PlanForks(Draft& draft, Sequence& parent, int64_t span) {
       running_.insert(&s);
     } else {
       s.state = State::kWaiting;
-      waiting_.insert(&s);  // comes in later like any arrival, its first token known by then
+      Enqueue(s);  // comes in later like any arrival, its first token known by then
     }
     draft.step.forks.push_back({id, s.residence});
   }

@@ -74,7 +74,7 @@ class Scheduler {
   // without spans only says who has ended.
   // At most `most_rows` rows run, and never more than the options say.
   std::optional<StepPlan> Plan(int64_t most_rows = INT64_MAX);
-  // The oldest step in flight has run.
+  // The oldest step in flight has run, or has failed: then all whom it names end with kNumerical.
   void Advance(const StepResult& result);
   // What happened since the last call, in order.
   std::vector<Event> TakeEvents();
@@ -100,7 +100,6 @@ class Scheduler {
   };
   struct Saved {  // a snapshot being written
     uint64_t sequence;
-    uint64_t residence;
     int64_t end;
     cache::SnapshotRef snapshot;
     int64_t tail_start;
@@ -112,6 +111,7 @@ class Scheduler {
     std::vector<std::pair<uint64_t, uint64_t>> forks;  // (sequence, residence): choices that begin behind this step
     std::vector<Saved> saved;
     std::vector<cache::SnapshotRef> reading;
+    std::vector<uint64_t> loading;  // sequences that begin from those, with a row in this step or later
   };
   struct Drained {
     uint64_t step;
@@ -133,6 +133,7 @@ class Scheduler {
   void PlanDecodes(Draft& draft);
   void PlanPrefills(Draft& draft);
   void PlanForks(Draft& draft, Sequence& parent, int64_t span);
+  int64_t SnapshotBoundary(const Sequence& s) const;
   int64_t CutAtSnapshot(const Sequence& s, int64_t rows) const;
   void AddSpan(Draft& draft, Sequence& s, int64_t rows, int64_t drafts);
 
@@ -143,6 +144,9 @@ class Scheduler {
     cache::SnapshotRef snapshot;
   };
   bool GrowPages(const Draft& draft, Sequence& s, int64_t tokens);
+  void Enqueue(Sequence& s);
+  void Dequeue(Sequence& s);
+  std::vector<Sequence*> Candidates() const;
   void AdmitArrivals(Draft& draft, int64_t share, std::vector<Want>* wants);
   bool Admit(Draft& draft, Sequence& s, Hit hit);
   Hit FindHit(Sequence& s);
@@ -152,9 +156,11 @@ class Scheduler {
   int64_t PagesComing() const;
 
   // advance.cc
+  void BreakAll(const Step& step);
   void Computed(uint64_t sequence, uint64_t residence, int64_t end);
   void Commit(Sequence& s, int32_t token, int64_t sample);
   void IndexPages(Sequence& s);
+  void Disown(Sequence& s);
   void FinishSequence(Sequence& s, Finish finish, int32_t token = -1);
   void Forget(uint64_t sequence);
 
@@ -169,6 +175,7 @@ class Scheduler {
 
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::set<Sequence*, Before> waiting_;
+  std::set<Sequence*, Shorter> shortest_;  // the same ones
   std::set<Sequence*, Before> running_;
   std::deque<Step> in_flight_;
   std::vector<Drained> draining_;

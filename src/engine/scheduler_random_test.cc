@@ -117,6 +117,9 @@ class World {
     EXPECT_EQ(scheduler_.stats().committed_tokens, tokens_);
     EXPECT_EQ(scheduler_.stats().encoder_rows, encoder_rows_);
     EXPECT_GT(tokens_, 0u);
+    if (steps >= 10000) {
+      EXPECT_GT(failed_steps_, 10);
+    }
   }
   const SchedulerStats& stats() const { return scheduler_.stats(); }
   uint64_t schedule_hash() const { return schedule_hash_; }
@@ -178,6 +181,15 @@ class World {
       planned_.pop_front();
       const StepResult result = std::move(ran_.front());
       ran_.pop_front();
+      if (!result.ran) {
+        ++failed_steps_;
+        for (const StepPlan& behind : planned_) LoseChoices(behind);
+        const std::set<int32_t> slots = LoadedSlots(plan);
+        for (const auto& [sequence, client] : clients_) {
+          const Sequence* s = scheduler_.Find(sequence);
+          if (s != nullptr && slots.contains(s->residency.slot.index())) lost_.insert(sequence);
+        }
+      }
       scheduler_.Advance(result);
       TakeEvents(&plan, &result);
       DropFinished();
@@ -251,6 +263,19 @@ class World {
     return ghost::Oracle(shape, before, entries1, entries2, KeepBegin(client));
   }
 
+  static std::set<int32_t> LoadedSlots(const StepPlan& plan) {
+    std::set<int32_t> slots;
+    for (const Copy& copy : plan.load_snapshots) slots.insert(copy.to);
+    return slots;
+  }
+
+  // Those that go on from what a failed step lost.
+  void LoseChoices(const StepPlan& plan) {
+    for (const PlannedSample& sample : plan.samples) {
+      if (lost_.contains(plan.spans[static_cast<size_t>(sample.span)].sequence)) lost_.insert(sample.sequence);
+    }
+  }
+
   void RunStep(const StepPlan& plan) {
     for (const PlannedSpan& span : plan.spans) {
       const auto begin = begins_.find({plan.step, span.sequence});
@@ -258,6 +283,19 @@ class World {
       if (begin == begins_.end()) continue;
       if (found != clients_.end()) found->second.oracle.emplace(NewOracle(found->second, begin->second));
       begins_.erase(begin);
+    }
+    LoseChoices(plan);
+    for (const PlannedSpan& span : plan.spans) {
+      if (unloaded_.contains(span.slot)) lost_.insert(span.sequence);
+    }
+    unloaded_.clear();
+    if (Pick(80) == 0) {
+      for (const PlannedSpan& span : plan.spans) lost_.insert(span.sequence);
+      for (const PlannedSample& sample : plan.samples) lost_.insert(sample.sequence);
+      ran_.push_back(executor_.Fail(plan));
+      unloaded_ = LoadedSlots(plan);
+      last_tokens_ = std::vector<int32_t>(plan.samples.size(), 0);
+      return;
     }
     const int propose = setting_.verify_rows > 1 ? Pick(static_cast<int32_t>(setting_.verify_rows) + 1) : 0;
     StepResult result = executor_.Run(plan, propose, random_());
@@ -269,13 +307,18 @@ class World {
       child->second.oracle = parent->second.oracle;  // a choice goes on from the prompt's state
     }
     last_tokens_ = result.tokens;
+    if (!plan.samples.empty() && Pick(60) == 0) {  // logits that are not finite, found when the step has run
+      const auto at = static_cast<size_t>(Pick(static_cast<int32_t>(plan.samples.size())));
+      result.tokens[at] = -1;
+      spoiled_.insert(plan.samples[at].sequence);
+    }
     ran_.push_back(std::move(result));
   }
 
   void CheckSpan(const StepPlan& plan, int64_t index) {
     const PlannedSpan& span = plan.spans[static_cast<size_t>(index)];
     const auto found = clients_.find(span.sequence);
-    if (found == clients_.end()) return;
+    if (found == clients_.end() || lost_.contains(span.sequence)) return;
     Client& client = found->second;
     ASSERT_TRUE(client.oracle);
     ghost::Oracle& oracle = *client.oracle;
@@ -333,10 +376,12 @@ class World {
           const bool eos =
               generated > 0 && !r.stop_tokens.empty() && client.tokens.back() == kEos && generated >= r.min_tokens;
           const bool length = generated == r.max_tokens || static_cast<int64_t>(client.tokens.size()) == kMaxLen;
-          if (plan != nullptr) {
+          if (event.finish == Finish::kNumerical) {
+            EXPECT_TRUE(spoiled_.contains(event.sequence) || lost_.contains(event.sequence) ||
+                        lost_.contains(SequenceId(RequestOf(event.sequence), 0)))
+                << "a neighbour's failure";
+          } else if (plan != nullptr) {
             EXPECT_EQ(event.finish, eos ? Finish::kStop : Finish::kLength);
-          }
-          if (plan != nullptr) {
             EXPECT_TRUE(eos || length);
           }
           client.finished = true;
@@ -363,6 +408,10 @@ class World {
   std::deque<StepPlan> planned_;
   std::deque<StepResult> ran_;
   std::vector<int32_t> last_tokens_;
+  std::set<uint64_t> lost_;     // named by a step that failed
+  std::set<int32_t> unloaded_;  // slots that the step before should have loaded
+  std::set<uint64_t> spoiled_;  // with a row that was not finite
+  int64_t failed_steps_ = 0;
   int64_t live_ = 0;
   uint64_t next_id_ = 1, tokens_ = 0, encoder_rows_ = 0, schedule_hash_ = 0;
 };

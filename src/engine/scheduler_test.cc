@@ -442,6 +442,120 @@ TEST(Scheduler, WithoutReplayHitsAreAtSnapshotsAndExact) {
   EXPECT_EQ(rig.tokens[SequenceId(2, 0)], cold.tokens[SequenceId(2, 0)]);
 }
 
+// A repeated prompt needs a token to run behind its hit, so the snapshot stands where it can be used.
+TEST(Scheduler, APromptOfWholePagesHitsItsOwnSnapshot) {
+  SchedulerOptions options;
+  options.encoder_replay = false;
+  options.decoder_replay = config::DecoderReplay::kFull;
+  for (const int64_t prompt : {48, 49, 63, 64}) {
+    Rig rig(options, 32, 16, 64, 4, 8);
+    rig.Complete(Rig::MakeRequest(1, prompt, 2));
+    rig.Complete(Rig::MakeRequest(2, prompt, 2));
+    EXPECT_EQ(rig.cached[SequenceId(2, 0)], (prompt - 1) / 16 * 16) << prompt;
+    EXPECT_EQ(rig.tokens[SequenceId(1, 0)].size(), 2u);
+  }
+}
+
+// What a failed step was to save was never written; nor may a step behind it save what it computed from that.
+TEST(Scheduler, AFailedStepLeavesNoSnapshot) {
+  SchedulerOptions options;
+  options.encoder_replay = false;
+  options.decoder_replay = config::DecoderReplay::kFull;
+  options.max_rows = 48;
+  for (const bool at_the_snapshot : {true, false}) {
+    Rig rig(options, 32, 16, 64, 4, 8);
+    rig.scheduler->Add(Rig::MakeRequest(1, at_the_snapshot ? 50 : 100, 5));
+    auto failing = rig.scheduler->Plan(), behind = rig.scheduler->Plan();
+    ASSERT_TRUE(failing && behind);
+    EXPECT_EQ((at_the_snapshot ? *failing : *behind).save_snapshots.size(), 1u);
+    const StepResult failed = rig.executor->Fail(*failing);
+    const StepResult ran = rig.executor->Run(*behind, 0, 0);
+    rig.scheduler->Advance(failed);
+    rig.Events();
+    EXPECT_EQ(rig.finished[SequenceId(1, 0)], Finish::kNumerical);
+    rig.scheduler->Advance(ran);
+    rig.RunOut();
+    EXPECT_EQ(rig.snapshots->size(), 0);
+    rig.Complete(Rig::MakeRequest(2, at_the_snapshot ? 50 : 100, 5));
+    EXPECT_EQ(rig.cached[SequenceId(2, 0)], 0);
+  }
+}
+
+// The prompt's first half is lost with its step; the choices begin behind its second half, in a step already planned.
+TEST(Scheduler, AFailedStepEndsTheChoicesThatForkBehindIt) {
+  SchedulerOptions options;
+  options.max_rows = 16;
+  Rig rig(options);
+  Request request = Rig::MakeRequest(1, 24, 5);
+  request.choices = 3;
+  rig.scheduler->Add(request);
+  rig.scheduler->Add(Rig::MakeRequest(2, 4, 5, 500));
+  auto failing = rig.scheduler->Plan();
+  ASSERT_TRUE(failing && failing->spans.size() == 2);
+  rig.scheduler->Advance(rig.executor->Run(*failing, 0, 0));
+  failing = rig.scheduler->Plan();
+  auto behind = rig.scheduler->Plan();
+  ASSERT_TRUE(failing && behind);
+  const StepResult failed = rig.executor->Fail(*failing), ran = rig.executor->Run(*behind, 0, 0);
+  rig.scheduler->Advance(failed);
+  rig.scheduler->Advance(ran);
+  rig.Events();
+  for (int64_t choice = 0; choice < 3; ++choice) {
+    EXPECT_EQ(rig.finished[SequenceId(1, choice)], Finish::kNumerical) << choice;
+    EXPECT_TRUE(rig.tokens[SequenceId(1, choice)].empty());
+  }
+  rig.RunOut();
+}
+
+// Two turns of the same prompt: the one whose snapshot came second does not own the first's.
+TEST(Scheduler, ATurnReplacesItsOwnSnapshotOnly) {
+  SchedulerOptions options;
+  options.encoder_replay = false;
+  options.decoder_replay = config::DecoderReplay::kFull;
+  Rig rig(options, 32, 16, 64, 4, 8);
+  rig.Complete(Rig::MakeRequest(1, 50, 20));  // its turn's snapshot is at 64
+  Request other = Rig::MakeRequest(2, 50, 40);
+  for (int32_t i = 0; i < 20; ++i) other.prompt.ids.push_back(rig.tokens[SequenceId(1, 0)][static_cast<size_t>(i)]);
+  EXPECT_EQ(rig.snapshots->size(), 2);
+  // The same words, computed once more by a prompt that may not hit, end at 64 too and go on.
+  Request again = Rig::MakeRequest(3, 50, 50);
+  again.prompt.ids = Rig::MakeRequest(1, 50, 20).prompt.ids;
+  rig.scheduler->Add(again);
+  rig.RunOut();
+  rig.Complete(other);
+  EXPECT_GE(rig.cached[SequenceId(2, 0)], 64);
+}
+
+// What led to a row that is not finite may lie in the pages of its sequence.
+TEST(Scheduler, PagesBehindARowThatIsNotFiniteAreNotFoundAgain) {
+  SchedulerOptions options;
+  options.max_rows = 32;
+  Rig rig(options, 8, 16);
+  rig.Complete(Rig::MakeRequest(1, 33, 1));
+  rig.scheduler->Add(Rig::MakeRequest(2, 100, 20));  // adopts two pages, writes the others over several steps
+  while (rig.tokens[SequenceId(2, 0)].size() < 3) ASSERT_TRUE(rig.Step());
+  rig.Step([](StepResult& r) { r.tokens[0] = -1; });
+  rig.RunOut();
+  EXPECT_EQ(rig.finished[SequenceId(2, 0)], Finish::kNumerical);
+  EXPECT_EQ(rig.cached[SequenceId(2, 0)], 32);
+  rig.Complete(Rig::MakeRequest(3, 100, 2));
+  EXPECT_EQ(rig.cached[SequenceId(3, 0)], 32);
+  EXPECT_EQ(rig.tokens[SequenceId(3, 0)].size(), 2u);
+}
+
+// However many long prompts wait before it, a short one runs.
+TEST(Scheduler, AShortPromptIsSeenBehindAnyNumberOfLongOnes) {
+  SchedulerOptions options;
+  options.max_rows = 8;
+  Rig rig(options, 32, 16, 4096, 8);
+  for (uint64_t id = 1; id <= 200; ++id)
+    rig.scheduler->Add(Rig::MakeRequest(id, 300, 2, static_cast<int32_t>(id) * 1000));
+  for (int n = 0; n < 10; ++n) rig.Step();
+  rig.scheduler->Add(Rig::MakeRequest(999, 3, 1, 900000));
+  for (int n = 0; n < 5; ++n) rig.Step();
+  EXPECT_EQ(rig.finished.count(SequenceId(999, 0)), 1u);
+}
+
 TEST(Scheduler, RefusesWhatItCannotRun) {
   Rig rig;
   EXPECT_THROW(rig.scheduler->Add(Rig::MakeRequest(1, 0, 1)), Error);

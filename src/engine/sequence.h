@@ -49,6 +49,8 @@ struct Sequence {
   State state = State::kWaiting;
   Residency residency;
 
+  int64_t waiting_length = 0;  // its length when it began to wait, by which short ones are found
+
   std::vector<int32_t> tokens;         // the prompt, then every committed token
   std::vector<cache::PageHash> names;  // of the whole pages of `tokens`, made when they are needed
 
@@ -67,6 +69,7 @@ struct Sequence {
   uint64_t residence = 0;  // counts residencies: a step of an earlier one must not touch this one's progress
   bool was_scheduled = false;
   bool forked = false;                           // the first choice: the others have begun
+  bool broken = false;                           // a step of it did not run: nothing behind it may be kept
   std::optional<cache::PageHash> turn_snapshot;  // the last one taken behind the prompt; a later one replaces it
 
   // Replay (architecture.md section 3), of this residency.
@@ -89,6 +92,14 @@ struct Before {
     if (a->request->priority != b->request->priority) return a->request->priority < b->request->priority;
     if (a->arrival != b->arrival) return a->arrival < b->arrival;
     return a->id < b->id;
+  }
+};
+
+// The same among equals in priority, but the shortest first.
+struct Shorter {
+  bool operator()(const Sequence* a, const Sequence* b) const {
+    if (a->request->priority != b->request->priority || a->waiting_length == b->waiting_length) return Before()(a, b);
+    return a->waiting_length < b->waiting_length;
   }
 };
 

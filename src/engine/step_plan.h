@@ -69,6 +69,8 @@ struct StepPlan {
 // What running a plan gave.
 struct StepResult {
   uint64_t step = 0;
+  bool ran =
+      true;  // false: it failed on the way, and nothing that it or a step behind it wrote for its sequences counts
   std::vector<int32_t> tokens;  // per sample of the plan; -1: its logits were not finite
   // Per span with drafts, in order: how many of its samples count (1 + accepted drafts).
   std::vector<int32_t> committed;

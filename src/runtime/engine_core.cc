@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -19,6 +21,11 @@ model::WorkspaceLimits StepLimits(const EngineOptions& options) {
   limits.max_rows = options.max_num_batched_tokens;
   limits.max_sequences = options.max_num_seqs;
   return limits;
+}
+
+int64_t SnapshotBytes(const EngineOptions& options, const MemoryPlan& memory) {
+  if (options.encoder_replay || !options.enable_prefix_caching) return 0;
+  return options.window_snapshot_memory_bytes.value_or(2 * memory.slot_bytes);
 }
 
 engine::SchedulerOptions SchedulingOf(const EngineOptions& options, const LoadedModel& loaded,
@@ -57,6 +64,18 @@ double ThreadCpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+// The edge of the engine's threads. What fails here is our own fault, and no state can be trusted behind it: the
+// process ends, saying what it was, with the code that tells a supervisor to start it again.
+template <typename Loop>
+void OrEnd(const Loop& loop) {
+  try {
+    loop();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "senko: internal fault in the engine: %s\n", error.what());
+    std::_Exit(1);
+  }
+}
+
 [[noreturn]] void Refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
 
 void CheckIds(const std::vector<int32_t>& ids, const char* field, int64_t vocab) {
@@ -76,7 +95,7 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, const M
       pool_(options.threads),
       pages_(loaded_.model->page_layout(), memory.num_pages),
       slots_(loaded_.model->slot_layout(), memory.num_slots),
-      snapshots_(loaded_.model->slot_layout(), options.encoder_replay ? 0 : options.window_snapshot_memory_bytes),
+      snapshots_(loaded_.model->slot_layout(), SnapshotBytes(options, memory)),
       executor_(*loaded_.model, pages_, pool_, StepLimits(options)),
       runner_(executor_, slots_, snapshots_, pool_, std::max<int64_t>(options.max_num_seqs, 16)),
       scheduler_(loaded_.config, SchedulingOf(options, loaded_, memory), pages_, slots_, snapshots_) {
@@ -94,8 +113,8 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, const M
   limits_.image_token = static_cast<int32_t>(config.image_token_id);
   stats_.num_pages = memory.num_pages;
   stats_.workspace_bytes = executor_.workspace().bytes() + runner_.bytes();
-  planner_ = std::thread([this] { PlanLoop(); });
-  runner_thread_ = std::thread([this] { RunLoop(); });
+  planner_ = std::thread([this] { OrEnd([this] { PlanLoop(); }); });
+  runner_thread_ = std::thread([this] { OrEnd([this] { RunLoop(); }); });
 }
 
 EngineCore::~EngineCore() { Shutdown(); }
@@ -320,10 +339,7 @@ void EngineCore::Apply(Command command) {
 }
 
 void EngineCore::Advance(Done done) {
-  for (uint64_t sequence : done.failed) {
-    reasons_[sequence] = done.error;
-    scheduler_.End(sequence, engine::Finish::kNumerical);
-  }
+  for (uint64_t sequence : done.failed) reasons_[sequence] = done.error;
   for (const PromptScores& scores : done.output.prompts) {
     if (!scores.failed) continue;
     reasons_[scores.sequence] = DescribeFailure(DrawFailure::kNotFinite);
@@ -336,6 +352,7 @@ void EngineCore::Advance(Done done) {
     const auto found = requests_.find(engine::RequestOf(scores.sequence));
     if (found == requests_.end() || scores.failed) continue;
     Running& r = found->second;
+    if (r.prompt_told) continue;
     const size_t prompt = r.request->prompt.size();
     r.prompt_scores.resize(prompt);
     for (size_t i = 0; i < scores.tokens.size(); ++i) {
@@ -343,6 +360,7 @@ void EngineCore::Advance(Done done) {
     }
     r.prompt_scored = scores.first + static_cast<int64_t>(scores.tokens.size());
     if (r.prompt_scored == static_cast<int64_t>(prompt)) {
+      r.prompt_told = true;
       r.prompt_scores[0].token = r.request->prompt[0];
       r.sink->OnPromptLogprobs(std::exchange(r.prompt_scores, {}));
     }
@@ -385,8 +403,9 @@ void EngineCore::Deliver(const Done* done) {
       chunk.finish = ReasonOf(end->finish);
       if (end->finish == engine::Finish::kStop && done != nullptr) chunk.stop_token = end->token;
       if (end->finish == engine::Finish::kNumerical) {
-        chunk.error = reasons_[end->sequence];
-        reasons_.erase(end->sequence);
+        const auto reason = reasons_.find(end->sequence);
+        // A choice that goes on from a step which failed is not named by that step.
+        chunk.error = reason != reasons_.end() ? reason->second : done != nullptr ? done->error : "";
       }
       if (--r.open_choices == 0) requests_.erase(found);
     }

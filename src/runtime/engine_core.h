@@ -43,6 +43,7 @@ class EngineCore final : public Engine {
     int open_choices = 0;
     std::vector<TokenOutput> prompt_scores;
     int64_t prompt_scored = 0;
+    bool prompt_told = false;  // a residency later, or a cut at the prompt's last row, scores nothing new
   };
   struct Command {
     enum class Kind { kSubmit, kStop, kCancel } kind = Kind::kSubmit;

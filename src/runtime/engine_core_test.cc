@@ -32,6 +32,7 @@ class Collector : public OutputSink {
   void OnPromptLogprobs(std::vector<TokenOutput> p) override {
     std::lock_guard lock(mutex_);
     prompt = std::move(p);
+    ++prompts_told;
   }
   void OnOutput(OutputChunk chunk) override {
     std::lock_guard lock(mutex_);
@@ -66,7 +67,7 @@ class Collector : public OutputSink {
   std::vector<std::optional<FinishReason>> finish;
   std::vector<TokenOutput> prompt;
   RequestUsage usage;
-  int scheduled = 0;
+  int scheduled = 0, prompts_told = 0;
   std::string error;
   std::optional<int32_t> stop_token;
   size_t last_tokens = 0;  // of the chunk that said how a choice ended
@@ -87,7 +88,6 @@ EngineOptions Options(const std::string& config, bool exact = false) {
   options.kv_cache_memory_bytes = int64_t{24} << 20;
   options.encoder_replay = !exact;
   options.decoder_replay = exact ? "full" : "trim";
-  options.window_snapshot_memory_bytes = exact ? int64_t{8} << 20 : 0;
   return options;
 }
 
@@ -283,6 +283,33 @@ TEST(EngineCore, PromptScoresAreOfEveryTokenAndKeepEveryRow) {
     EXPECT_EQ(scored->prompt[i].top.size(), 2u);
   }
   EXPECT_EQ(engine->stats().trimmed_rows, 0u);
+}
+
+// Wherever a step's end cuts the prompt, also before its last row: the same scores, each token's, told once.
+TEST(EngineCore, PromptScoresDoNotDependOnTheCut) {
+  EngineOptions options = Options("mini10");
+  options.enable_prefix_caching = false;
+  const auto engine = LoadEngine(options);
+  options.max_num_batched_tokens = 512;
+  const auto whole = LoadEngine(options);
+  for (const int64_t length : {1, 2, 63, 64, 65, 66, 128, 129, 130}) {
+    GenerationRequest request = Ask(length, 4, 3, engine->limits());
+    request.sampling.prompt_logprobs = 1;
+    request.n = length > 60 ? 3 : 1;
+    const auto expected = Submit(*whole, request), cut = Submit(*engine, request);
+    expected->Wait();
+    cut->Wait();
+    EXPECT_EQ(expected->prompts_told, 1);
+    EXPECT_EQ(cut->prompts_told, 1) << length;
+    ASSERT_EQ(cut->prompt.size(), static_cast<size_t>(length));
+    for (size_t i = 0; i < cut->prompt.size(); ++i) {
+      EXPECT_EQ(cut->prompt[i].token, request.prompt[i]) << i;
+      ASSERT_EQ(cut->prompt[i].logprob.has_value(), i > 0) << i << " of " << length;
+      if (i > 0) {
+        EXPECT_EQ(cut->prompt[i].logprob->logprob, expected->prompt[i].logprob->logprob);
+      }
+    }
+  }
 }
 
 TEST(EngineCore, StopsCancelsAndShutdownGiveEverythingBack) {

@@ -30,7 +30,7 @@ std::unique_ptr<Engine> LoadEngine(const EngineOptions& options, const LoadProgr
   Between("--long-prefill-token-threshold", options.long_prefill_token_threshold, 0, kMany);
   Between("--max-num-waiting", options.max_num_waiting, 1, kMany);
   Between("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0, kMuch);
-  Between("--window-snapshot-memory-bytes", options.window_snapshot_memory_bytes, 0, kMuch);
+  Between("--window-snapshot-memory-bytes", options.window_snapshot_memory_bytes.value_or(0), 0, kMuch);
   Between("--max-model-len", options.max_model_len, 0, kMuch);
   Between("--threads", options.threads, 0, 4096);
   config::ParseDecoderReplay(options.decoder_replay);

@@ -69,6 +69,7 @@ StepOutput StepRunner::Run(const engine::StepPlan& plan) {
 StepOutput StepRunner::Abandon(const engine::StepPlan& plan) {
   StepOutput output;
   output.result.step = plan.step;
+  output.result.ran = false;
   output.result.tokens.assign(plan.samples.size(), -1);
   output.draws.resize(plan.samples.size());
   for (const engine::PlannedSpan& span : plan.spans) {
