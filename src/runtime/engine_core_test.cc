@@ -176,26 +176,47 @@ TEST(EngineCore, NeighboursChunksAndStepsAheadChangeNothing) {
   }
 }
 
-TEST(EngineCore, ExactModeGivesTheSameColdWarmAndPreempted) {
+// Tokens, and their logprobs in every bit.
+void ExpectSame(const Collector& a, const Collector& b) {
+  ASSERT_EQ(a.tokens[0].size(), b.tokens[0].size());
+  for (size_t t = 0; t < a.tokens[0].size(); ++t) {
+    EXPECT_EQ(a.tokens[0][t].token, b.tokens[0][t].token) << t;
+    EXPECT_EQ(a.tokens[0][t].logprob->logprob, b.tokens[0][t].logprob->logprob) << t;
+  }
+}
+
+TEST(EngineCore, ExactModeGivesTheSameColdWarmChunkedInABatchAndPreempted) {
   EngineOptions options = Options("mini10", true);
   const auto roomy = LoadEngine(options);
+  options.max_num_batched_tokens = 19;
+  const auto chunked = LoadEngine(options);
+  options.max_num_batched_tokens = 64;
   options.kv_cache_memory_bytes = 8 * roomy->limits().slot_bytes + 9 * roomy->limits().page_bytes;
   options.max_model_len = 8 * 64;
   const auto tight = LoadEngine(options);
-  std::vector<std::shared_ptr<Collector>> cold, again, crowded;
+  std::vector<std::shared_ptr<Collector>> cold, again, crowded, pieces;
+  const auto ask = [&](uint64_t seed) {
+    GenerationRequest request = Ask(100, seed, 120, roomy->limits());
+    request.sampling.logprobs = 0;
+    return request;
+  };
   for (uint64_t seed = 1; seed <= 4; ++seed) {
-    const GenerationRequest request = Ask(100, seed, 120, roomy->limits());
+    const GenerationRequest request = ask(seed);
     cold.push_back(Submit(*roomy, request));
     cold.back()->Wait();
     again.push_back(Submit(*roomy, request));
     again.back()->Wait();
     EXPECT_EQ(again.back()->usage.cached_tokens, 64);
   }
-  for (uint64_t seed = 1; seed <= 4; ++seed) crowded.push_back(Submit(*tight, Ask(100, seed, 120, roomy->limits())));
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    crowded.push_back(Submit(*tight, ask(seed)));
+    pieces.push_back(Submit(*chunked, ask(seed)));
+  }
   for (size_t i = 0; i < cold.size(); ++i) {
-    crowded[i]->Wait();
-    EXPECT_EQ(cold[i]->Ids(), again[i]->Ids());
-    EXPECT_EQ(cold[i]->Ids(), crowded[i]->Ids());
+    for (const auto* other : {&again, &crowded, &pieces}) {
+      (*other)[i]->Wait();
+      ExpectSame(*cold[i], *(*other)[i]);
+    }
   }
   EXPECT_GT(tight->stats().preemptions, 0u);
 }

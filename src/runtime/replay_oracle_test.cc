@@ -174,7 +174,7 @@ TEST_P(ReplayOracle, DISABLED_Long) {
       if (hit > 0 && hit <= w) continue;
       for (const int64_t length : {hit + 1, hit + 2, hit + w - 1, hit + w, hit + w + 1, hit + 2 * w + 3}) {
         for (const auto& pieces :
-             std::vector<std::vector<int64_t>>{{length}, {w - 1}, {w}, {w + 1}, {7}, RandomCuts(w)}) {
+             std::vector<std::vector<int64_t>>{{length}, {1}, {w - 1}, {w}, {w + 1}, {7}, RandomCuts(w)}) {
           Check(Prompt(length, static_cast<uint64_t>(length)), hit, pieces, config::DecoderReplay::kTrim);
           if (HasFatalFailure()) return;
         }
