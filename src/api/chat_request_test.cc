@@ -527,6 +527,50 @@ TEST(ChatRequest, WhatTheEngineRefusesIsTold) {
   EXPECT_EQ(exchange->body.find("secret"), std::string::npos);
 }
 
+TEST(ChatRequest, PrioritiesAreHonouredWhereTheServerSaysSo) {
+  TestApi api({}, 4096, nullptr, false);
+  for (const char* path : {kPath, "/v1/completions"}) {
+    Json body = UserChat();
+    if (path != kPath) body = Json{{"prompt", "a"}};
+    for (const int64_t priority : {-1, 1, INT32_MAX, INT32_MIN}) {
+      body["priority"] = priority;
+      const auto exchange = api.Post(path, body);
+      ExpectError(*exchange, 400, "priority");
+      EXPECT_NE(exchange->body.find("--scheduling-policy priority"), std::string::npos);
+    }
+    body["priority"] = 0;
+    EXPECT_EQ(api.Post(path, body)->status, 200);
+    body["priority"] = nullptr;
+    EXPECT_EQ(api.Post(path, body)->status, 200);
+  }
+}
+
+TEST(ChatRequest, ScoresOfAPromptAreLimited) {
+  TestApi api({}, 64 << 20);
+  api.Say({});
+  Json body = UserChat(std::string(99'800, 'x'));
+  body["max_tokens"] = 1;
+  body["prompt_logprobs"] = 19;
+  EXPECT_EQ(api.Post(kPath, body)->status, 200);
+  body["prompt_logprobs"] = 20;
+  EXPECT_EQ(api.Post(kPath, body)->status, 200);
+  body["messages"][0]["content"] = std::string(99'865, 'x');
+  ExpectError(*api.Post(kPath, body), 400, "prompt_logprobs");
+}
+
+// How long a body may be is the server's to say: here only its values are counted.
+TEST(ChatRequest, ManyBytesAreReadAndManyValuesAreNot) {
+  TestApi api;
+  Json body = UserChat();
+  body["metadata"] = {{"x", std::string(size_t{65} << 20, 'x')}};
+  EXPECT_EQ(api.Post(kPath, body)->status, 200);
+  std::string text = "{\"metadata\":[1";
+  for (int i = 0; i < 1 << 21; ++i) text += ",1";
+  const auto exchange = api.Post(kPath, text + "],\"messages\":[]}");
+  ExpectError(*exchange, 400, "metadata");
+  EXPECT_NE(exchange->body.find("2097152 values"), std::string::npos);
+}
+
 // Long runs of one class, in a tool's result, on a worker: tokenized in linear time (the real splitter).
 TEST(ChatRequest, LongTexts) {
   TestApi api({}, 64 << 20, &TinyTokenizer());

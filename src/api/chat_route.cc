@@ -42,7 +42,7 @@ void ChatCompletions(const std::shared_ptr<Incoming>& incoming) {
 
   GenerationRequest request;
   TextOptions text;
-  ReadSampling(&fields, context.tokenizer(), context.limits(), &request, &text);
+  ReadSampling(&fields, context, &request, &text);
   ChatFields chat = ReadChat(&fields, context);
   ChatStyle style;
   const StreamFields stream = ReadStream(&fields);
@@ -61,6 +61,7 @@ void ChatCompletions(const std::shared_ptr<Incoming>& incoming) {
   request.id = incoming->http.id;
   request.sampling.max_tokens = ResolveMaxTokens(static_cast<int64_t>(prompt.ids.size()), budget, context.limits());
   CheckMinTokens(request.sampling);
+  CheckPromptScores(static_cast<int64_t>(prompt.ids.size()), request.sampling.prompt_logprobs, "prompt_logprobs");
   AnswerPlan plan = PlanChat(prompt, chat.conversation, scope, std::move(request), std::move(text));
   plan.id = NewId("chatcmpl-");
   plan.stream = style.stream;

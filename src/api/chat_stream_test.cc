@@ -384,6 +384,33 @@ TEST(ChatStream, ShutdownIsToldToThoseWhoWait) {
   ExpectError(*api.Post("/v1/chat/completions", UserChat()), 503, "", "overloaded");
 }
 
+// What a success is counted by: only requests that the engine took are finished ones.
+TEST(ChatStream, OnlyWhatTheEngineTookIsCounted) {
+  TestApi api;
+  api.SayBytes("abc");
+  const auto ends = [&] { return api.metrics.Ends(); };
+  for (const char* path : {"/v1/models", "/v1/models/senko-test", "/v1/models/other"}) {
+    EXPECT_TRUE(api.Begin(path, "", "GET")->Wait());
+  }
+  api.Post("/tokenize", Json{{"prompt", "a"}});
+  api.Post("/detokenize", Json{{"tokens", {20}}});
+  Json messages = UserChat();
+  api.Post("/v1/messages/count_tokens", messages);
+  api.Post("/v1/chat/completions", Json::object());
+  api.Post("/v1/chat/completions", std::string("nonsense"));
+  api.engine.on_submit = [](const GenerationRequest&) { throw Error(ErrorCode::kOverloaded, "full"); };
+  ExpectError(*api.Post("/v1/chat/completions", UserChat()), 503);
+  api.engine.on_submit = {};
+  EXPECT_EQ(api.records().size(), 9u);  // told to the log all the same
+  EXPECT_EQ(ends(), std::vector<std::string>());
+  api.Post("/v1/chat/completions", UserChat());
+  api.engine.script = [](const GenerationRequest&, int) { return FakeScript{TestApi::Bytes("ab"), 1, false, true}; };
+  api.Post("/v1/chat/completions", UserChat());
+  api.engine.Idle();
+  api.context->output_workers().Stop();
+  EXPECT_EQ(ends(), (std::vector<std::string>{"stop", "error"}));
+}
+
 TEST(ChatStream, OneRecordForEachRequest) {
   TestApi api;
   api.SayBytes("abc");
@@ -397,6 +424,8 @@ TEST(ChatStream, OneRecordForEachRequest) {
     EXPECT_EQ(record.route, "/v1/chat/completions");
     EXPECT_EQ(record.id, "request-1");
     EXPECT_GE(record.total_s, 0);
+    EXPECT_EQ(record.model, "senko-test");
+    EXPECT_EQ(record.submitted, record.status == 200);
     if (record.status != 200) continue;
     EXPECT_EQ(record.finish, "stop");
     EXPECT_EQ(record.completion_tokens, 4);

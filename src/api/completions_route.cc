@@ -81,7 +81,7 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
 
   GenerationRequest request;
   TextOptions text;
-  ReadSampling(&fields, context.tokenizer(), context.limits(), &request, &text);
+  ReadSampling(&fields, context, &request, &text);
   SamplingOptions& sampling = request.sampling;
   CompletionStyle style;
   const StreamFields stream = ReadStream(&fields);
@@ -112,6 +112,12 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
   if (static_cast<int64_t>(prompts.size()) * request.n > kMaxAllChoices) {
     fields.Fail("n", "times the number of prompts must be at most " + std::to_string(kMaxAllChoices));
   }
+
+  int64_t prompt_tokens = 0;
+  for (const std::vector<int32_t>& ids : prompts) prompt_tokens += static_cast<int64_t>(ids.size());
+  // Each choice has its prompt's.
+  if (style.echo) CheckPromptScores(prompt_tokens * request.n, sampling.logprobs, "logprobs");
+  CheckPromptScores(prompt_tokens * request.n, sampling.prompt_logprobs, "prompt_logprobs");
 
   AnswerPlan plan;
   text.logprobs = style.logprobs.has_value();

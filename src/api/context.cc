@@ -45,8 +45,13 @@ void ApiContext::ReadSoon(size_t bytes, std::function<void()> work) {
   });
 }
 
-void ApiContext::Report(const RequestRecord& record) const {
-  if (metrics_ != nullptr) metrics_->OnFinished(record);
+void ApiContext::Report(const Incoming& incoming, RequestRecord record) const {
+  record.id = incoming.http.id;
+  record.number = incoming.http.number;
+  record.route = incoming.route;
+  record.model = options_.model_names[0];
+  record.total_s = SecondsSince(incoming.arrived);
+  if (metrics_ != nullptr && record.submitted) metrics_->OnFinished(record);
   if (log_) log_(record);
 }
 

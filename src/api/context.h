@@ -22,6 +22,7 @@ namespace senko::api {
 struct ApiOptions {
   std::vector<std::string> model_names;  // the first is written in answers; requests may name any. Not empty
   bool default_thinking = true;          // of chats that do not say
+  bool priorities = false;               // requests may choose theirs; otherwise one that does is refused
   int output_threads = 2;                // detokenize and write events
   int request_threads = 2;               // read, render and tokenize long requests
   size_t max_waiting_requests = 256;     // long ones waiting to be read; more are refused as kOverloaded
@@ -31,6 +32,8 @@ struct ApiOptions {
 
 // Bodies up to this size are read on the I/O thread that brought them: at most a millisecond.
 inline constexpr size_t kInlineBodyBytes = size_t{8} << 10;
+
+struct Incoming;
 
 // Owned by the server; outlives every request. The engine must be shut down before it goes.
 class ApiContext {
@@ -52,7 +55,8 @@ class ApiContext {
 
   // Runs `work` on the caller's thread or, if `bytes` is much to read, on a worker. Error: kOverloaded.
   void ReadSoon(size_t bytes, std::function<void()> work);
-  void Report(const RequestRecord& record) const;
+  // Of `incoming`, with what the record does not say about it filled in. Once for each request.
+  void Report(const Incoming& incoming, RequestRecord record) const;
   int64_t started() const { return started_; }  // seconds since 1970
 
  private:

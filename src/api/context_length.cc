@@ -44,4 +44,15 @@ void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, st
   }
 }
 
+void CheckPromptScores(int64_t tokens, int logprobs, std::string_view field) {
+  if (logprobs < 0) return;
+  const int64_t most = kMaxPromptScores / (logprobs + 1);
+  if (tokens <= most) return;
+  throw RequestError(ErrorCode::kInvalidArgument,
+                     std::string(field) + " asks for the scores of " + std::to_string(tokens) +
+                         " prompt tokens in one answer; with " + std::to_string(logprobs) +
+                         " alternatives each at most " + std::to_string(most) + " are given",
+                     std::string(field));
+}
+
 }  // namespace senko::api

@@ -23,4 +23,11 @@ int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const
 // An empty prompt, an id outside the vocabulary or an image's id. Errors: RequestError naming `field`.
 void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, std::string_view field);
 
+// How many scores of prompt tokens one answer may hold: about 150 MB of JSON.
+inline constexpr int64_t kMaxPromptScores = int64_t{1} << 21;
+
+// `tokens`: of the prompts, as often as they are scored in the answer, each with its own score and `logprobs`
+// alternatives; -1: none is. Errors: RequestError naming `field`, for more than kMaxPromptScores of them.
+void CheckPromptScores(int64_t tokens, int logprobs, std::string_view field);
+
 }  // namespace senko::api

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,12 +15,13 @@ namespace senko::api {
 // Complete and within the limits; the body is any bytes.
 struct HttpRequest {
   std::string method;  // "POST"
-  std::string path;    // "/v1/chat/completions", without the query
+  std::string path;    // "/v1/chat/completions", decoded, without the query
   std::string query;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
   std::string id;       // X-Request-Id, or made up
   std::string api_key;  // the key it was let in with; empty without keys
+  uint64_t number = 0;  // of this request since the start, from 1: unlike `id` it is nobody else's
 
   // The first header of that name, or nothing.
   std::string_view Header(std::string_view lower_case_name) const {

@@ -291,15 +291,14 @@ void Generation::FailQuietly(std::string_view message) noexcept {
   try {
     Fail(ErrorCode::kNumerical, message);
   } catch (const std::exception&) {
-    finished_ = true;
+    if (!finished_) Close(500, "error", message);
   }
 }
 
 void Generation::Close(int status, std::string_view finish, std::string_view error) {
   finished_ = true;
   RequestRecord record;
-  record.id = incoming_->http.id;
-  record.route = incoming_->route;
+  record.submitted = true;
   record.status = status;
   record.stream = plan_.stream;
   record.finish = finish;
@@ -311,8 +310,7 @@ void Generation::Close(int status, std::string_view finish, std::string_view err
   record.reasoning_tokens = answer_.usage.reasoning_tokens;
   record.queue_s = queue_s_;
   record.first_token_s = first_token_s_;
-  record.total_s = SecondsSince(incoming_->arrived);
-  context_.Report(record);
+  context_.Report(*incoming_, std::move(record));
 }
 
 }  // namespace

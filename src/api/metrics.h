@@ -11,8 +11,11 @@ namespace senko::api {
 // One request, when it has been answered. Times are seconds since it arrived; negative: that never happened.
 struct RequestRecord {
   std::string id;
-  std::string route;  // "/v1/chat/completions"
-  int status = 0;     // of the HTTP answer; 499: the client left
+  uint64_t number = 0;     // HttpRequest::number
+  std::string route;       // "/v1/chat/completions"
+  std::string model;       // as answers name it
+  bool submitted = false;  // the engine took it: neither refused nor answered without the engine
+  int status = 0;          // of the HTTP answer; 499: the client left
   bool stream = false;
   std::string finish;  // "stop", "length", "tool_calls", of the first choice; "error", "cancelled"
   std::string error;   // what went wrong, for the log alone
@@ -34,6 +37,7 @@ class RequestMetrics {
   virtual void OnFirstToken(double since_arrival_s) = 0;
   // `tokens` of one choice came `gap_s` after those before them.
   virtual void OnTokens(int64_t tokens, double gap_s) = 0;
+  // Of requests that the engine took; others neither succeed nor fail in serving the model.
   virtual void OnFinished(const RequestRecord& record) = 0;
 };
 

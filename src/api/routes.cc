@@ -5,13 +5,10 @@ namespace {
 
 void Report(const Incoming& incoming, int status, std::string_view finish, std::string_view error) {
   RequestRecord record;
-  record.id = incoming.http.id;
-  record.route = incoming.route;
   record.status = status;
   record.finish = finish;
   record.error = error;
-  record.total_s = SecondsSince(incoming.arrived);
-  incoming.context->Report(record);
+  incoming.context->Report(incoming, std::move(record));
 }
 
 void Refuse(const Incoming& incoming, const std::exception& error) {

@@ -25,7 +25,7 @@ void TokenizerInfo(const std::shared_ptr<Incoming>& incoming);
 void ListModels(const std::shared_ptr<Incoming>& incoming);
 void ShowModel(const std::shared_ptr<Incoming>& incoming);
 
-// An answer that needs no engine; reported as finished.
+// An answer that needs no engine.
 void ReplyNow(const Incoming& incoming, std::string body);
 
 }  // namespace senko::api

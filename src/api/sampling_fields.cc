@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "api/context.h"
+
 namespace senko::api {
 namespace {
 
@@ -83,12 +85,17 @@ std::vector<std::string> ReadStops(Fields* fields, std::string_view name) {
   return stops;
 }
 
-void ReadSampling(Fields* fields, const text::Tokenizer& tokenizer, const EngineLimits& limits,
-                  GenerationRequest* request, TextOptions* text) {
+void ReadSampling(Fields* fields, const ApiContext& context, GenerationRequest* request, TextOptions* text) {
+  const EngineLimits& limits = context.limits();
   SamplingOptions& sampling = request->sampling;
   ReadDrawing(fields, &sampling);
   request->n = static_cast<int>(fields->Integer("n", 1, kMaxChoices).value_or(1));
   request->priority = static_cast<int>(fields->Integer("priority", INT32_MIN, INT32_MAX).value_or(0));
+  if (request->priority != 0 && !context.options().priorities) {
+    fields->Fail("priority",
+                 "must be 0: requests run in the order in which they come here, unless the server is "
+                 "started with --scheduling-policy priority");
+  }
   if (const auto salt = fields->String("cache_salt", kMaxSaltBytes)) {
     if (salt->empty()) fields->Fail("cache_salt", "must not be empty");
     request->cache_salt = *salt;
@@ -103,7 +110,7 @@ void ReadSampling(Fields* fields, const text::Tokenizer& tokenizer, const Engine
     sampling.repetition_penalty = static_cast<float>(*value);
   }
   ReadLogitBias(fields, limits, &sampling);
-  ReadBadWords(fields, tokenizer, &sampling);
+  ReadBadWords(fields, context.tokenizer(), &sampling);
   if (const Json::array_t* ids = fields->Array("stop_token_ids", kMaxTokenLists)) {
     for (const Json& id : *ids) {
       sampling.stop_token_ids.push_back(static_cast<int32_t>(ReadId(id, limits, *fields, "stop_token_ids")));

@@ -10,6 +10,8 @@
 
 namespace senko::api {
 
+class ApiContext;
+
 // How one choice's tokens become text.
 struct TextOptions {
   std::vector<std::string> stops;  // strings that end the content
@@ -30,8 +32,7 @@ inline constexpr size_t kMaxSaltBytes = 1024;
 void ReadDrawing(Fields* fields, SamplingOptions* sampling);
 // The above, n, priority, cache_salt, penalties, logit_bias, bad_words, stop_token_ids, min_tokens, ignore_eos, stop,
 // include_stop_str_in_output, skip_special_tokens. Not: max_tokens and logprobs, which differ from route to route.
-void ReadSampling(Fields* fields, const text::Tokenizer& tokenizer, const EngineLimits& limits,
-                  GenerationRequest* request, TextOptions* text);
+void ReadSampling(Fields* fields, const ApiContext& context, GenerationRequest* request, TextOptions* text);
 // A string or a list of strings, none empty.
 std::vector<std::string> ReadStops(Fields* fields, std::string_view name);
 

@@ -105,11 +105,31 @@ class FakeExchange : public Exchange {
   std::function<void()> callback_;
 };
 
+// How the requests ended that were counted.
+class FakeMetrics : public RequestMetrics {
+ public:
+  void OnScheduled(double) override {}
+  void OnFirstToken(double) override {}
+  void OnTokens(int64_t, double) override {}
+  void OnFinished(const RequestRecord& record) override {
+    const std::lock_guard lock(mutex_);
+    ends_.push_back(record.finish);
+  }
+  std::vector<std::string> Ends() {
+    const std::lock_guard lock(mutex_);
+    return ends_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> ends_;
+};
+
 // A vocabulary that can say `steps`, an engine that recites, and the routes.
 class TestApi {
  public:
   explicit TestApi(std::vector<std::string> steps = {}, int64_t max_model_len = 4096,
-                   const text::Tokenizer* other = nullptr)
+                   const text::Tokenizer* other = nullptr, bool priorities = true)
       : own_(other == nullptr ? std::make_unique<text::Tokenizer>(ScriptTokenizer(steps)) : nullptr),
         tokenizer(other == nullptr ? *own_ : *other),
         steps_(static_cast<int32_t>(steps.size())),
@@ -118,7 +138,8 @@ class TestApi {
     ApiOptions options;
     options.model_names = {"senko-test", "an/alias"};
     options.default_thinking = false;
-    context = std::make_unique<ApiContext>(engine, tokenizer, &tools_prompt, options, nullptr,
+    options.priorities = priorities;
+    context = std::make_unique<ApiContext>(engine, tokenizer, &tools_prompt, options, &metrics,
                                            [this](const RequestRecord& record) {
                                              const std::lock_guard lock(mutex_);
                                              records_.push_back(record);
@@ -200,6 +221,7 @@ class TestApi {
 
  public:
   text::ToolsPrompt tools_prompt;
+  FakeMetrics metrics;
   FakeEngine engine;
   std::unique_ptr<ApiContext> context;
   std::vector<Route> routes;

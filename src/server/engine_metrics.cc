@@ -24,7 +24,7 @@ std::vector<double> Seconds(double from, double to) {
 }
 
 MetricsRegistry::Counter* Finished(MetricsRegistry* registry, const char* reason) {
-  return registry->AddCounter("senko:request_success_total", "Requests answered, by how they ended",
+  return registry->AddCounter("senko:request_success_total", "Requests that the engine took, by how they ended",
                               {{"finished_reason", reason}});
 }
 
@@ -39,7 +39,7 @@ std::vector<Sample> EngineSamples(const EngineStats& s) {
   const double usage = s.num_pages > 0 ? static_cast<double>(s.pages_in_use) / static_cast<double>(s.num_pages) : 0.0;
   return {
       Gauge("senko:num_requests_running", "Sequences running", static_cast<double>(s.running)),
-      Gauge("senko:num_requests_waiting", "Requests waiting to run", static_cast<double>(s.waiting)),
+      Gauge("senko:num_requests_waiting", "Requests of which nothing has run yet", static_cast<double>(s.waiting)),
       Gauge("senko:kv_cache_usage_perc", "Part of the KV pages that running sequences hold, 0 to 1", usage),
       Gauge("senko:kv_cache_slots_in_use", "Slots of private state that sequences hold",
             static_cast<double>(s.slots_in_use)),

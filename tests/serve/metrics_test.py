@@ -96,11 +96,18 @@ def test_processor_time(running, small_model):
 
 def test_outcomes_are_counted(server):
     before = server.metrics()
-    server.post_all([("/v1/completions", {"prompt": "a", "top_p": 7})] * 3)
+    # What never reached the engine is counted where HTTP counts, and nowhere else.
+    replies = server.post_all([("/v1/completions", {"prompt": "a", "top_p": 7}), ("/v1/completions", "nonsense"),
+                               ("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [20]}),
+                               ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "a"}]})])
+    assert [reply.status for reply in replies] == [400, 400, 200, 200, 200]
+    assert server.get("/v1/models").status == 200
     server.complete("a", max_tokens=4, logit_bias={"1": 100})  # the end of the sentence at once
     moved = delta(server, before)
-    assert moved["request_success_total:error"] == 3 and moved["request_success_total:stop"] == 1
-    assert moved["http_requests_total"] == 5  # with the scrape
+    ends = {reason: moved[f"request_success_total:{reason}"] for reason in ("stop", "length", "abort", "error")}
+    assert ends == {"stop": 1, "length": 0, "abort": 0, "error": 0}
+    assert moved["e2e_request_latency_seconds_count"] == 1
+    assert moved["http_requests_total"] == 8  # with the scrape
 
 
 def test_the_text_is_prometheus(server):
