@@ -77,6 +77,8 @@ void AddEngineFlags(CLI::App& c, EngineOptions& o) {
       ->group("Scheduling");
 }
 
+auto Within(server::Bounds bounds) { return Whole(bounds.low, bounds.high); }
+
 void AddMilliseconds(CLI::App& c, const char* flag, std::chrono::milliseconds& value, const char* help) {
   c.add_option_function<int64_t>(
        flag, [&value](int64_t seconds) { value = std::chrono::seconds(seconds); }, help)
@@ -90,7 +92,7 @@ void AddHttpFlags(CLI::App& c, server::HttpOptions& o) {
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--port", o.port, "0 lets the system pick one")
-      ->check(Whole(0, 65535))
+      ->check(Within(server::kPorts))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--api-key", o.api_keys, "Require one of these keys on every route but /health; repeatable")
@@ -98,39 +100,40 @@ void AddHttpFlags(CLI::App& c, server::HttpOptions& o) {
   c.add_option("--allowed-origins", o.allowed_origins, "Origins that browsers may call from; repeatable; * for any")
       ->group("HTTP");
   c.add_option("--requests-per-minute", o.requests_per_minute, "Of each key; 0: no limit")
-      ->check(Whole(0, kMany))
+      ->check(Within(server::kRates))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--http-threads", o.io_threads, "Event loops")
-      ->check(Whole(1, 256))
+      ->check(Within(server::kHttpThreads))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--limit-concurrency", o.max_requests_in_flight, "Most requests at once; more are refused with 503")
-      ->check(Whole(1, kMany))
+      ->check(Within(server::kConnections))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--max-connections", o.max_connections, "Most connections")
-      ->check(Whole(1, kMany))
+      ->check(Within(server::kConnections))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--h11-max-incomplete-event-size", o.max_header_bytes, "Most bytes of a request's head")
-      ->check(Whole(1024, int64_t{1} << 24))
+      ->check(Within(server::kHeaderBytes))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--h11-max-header-count", o.max_header_count, "Most header lines")
-      ->check(Whole(8, 4096))
+      ->check(Within(server::kHeaderCounts))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--max-body-bytes", o.max_body_bytes, "Of a request")
-      ->check(Whole(1024, int64_t{1} << 32))
+      ->check(Within(server::kBodyBytes))
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--max-buffered-body-bytes", o.max_buffered_body_bytes, "Of all requests not yet answered")
-      ->check(Whole(1024, int64_t{1} << 40))
+      ->check(Within(server::kBufferedBodyBytes))
       ->capture_default_str()
       ->group("HTTP");
-  c.add_option("--max-unsent-bytes", o.max_unsent_bytes, "Of a stream; a slower reader counts as gone")
-      ->check(Whole(1024, int64_t{1} << 32))
+  c.add_option("--max-unsent-bytes", o.max_unsent_bytes,
+               "Of a stream; a slower reader counts as gone. Of one event a 128th counts at most")
+      ->check(Within(server::kUnsentBytes))
       ->capture_default_str()
       ->group("HTTP");
   AddMilliseconds(c, "--timeout-header", o.timeout_header, "Seconds for a request's head");
@@ -151,6 +154,12 @@ void AddServeFlags(CLI::App& c, ServeOptions& o) {
   c.add_flag("--default-thinking,!--no-default-thinking", o.api.default_thinking,
              "Chats that do not say reason first (default)")
       ->group("API");
+  c.add_option_function<std::string>(
+       "--scheduling-policy", [&o](const std::string& policy) { o.api.priorities = policy == "priority"; },
+       "fcfs: in the order in which requests come; priority: as requests say, lower first, which any client may")
+      ->check(CLI::IsMember({"fcfs", "priority"}))
+      ->default_str("fcfs")
+      ->group("Scheduling");
   c.add_option("--access-log", o.access_log, "A file; -: standard error; empty: none")
       ->capture_default_str()
       ->group("API");

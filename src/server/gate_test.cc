@@ -85,6 +85,8 @@ TEST(Options, AreCheckedByName) {
   };
   refused([](HttpOptions& o) { o.port = 65536; }, "--port");
   refused([](HttpOptions& o) { o.io_threads = 0; }, "--http-threads");
+  refused([](HttpOptions& o) { o.io_threads = 65; }, "--http-threads");
+  refused([](HttpOptions& o) { o.max_body_bytes = (int64_t{1} << 32) + 1; }, "--max-body-bytes");
   refused([](HttpOptions& o) { o.max_connections = 0; }, "--max-connections");
   refused([](HttpOptions& o) { o.max_requests_in_flight = -1; }, "--limit-concurrency");
   refused([](HttpOptions& o) { o.max_buffered_body_bytes = 1; }, "--max-buffered-body-bytes");

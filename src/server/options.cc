@@ -7,7 +7,8 @@
 namespace senko::server {
 namespace {
 
-void Within(std::string_view flag, int64_t value, int64_t low, int64_t high) {
+void Within(std::string_view flag, int64_t value, Bounds bounds) {
+  const auto [low, high] = bounds;
   if (low <= value && value <= high) return;
   throw Error(ErrorCode::kInvalidArgument, std::string(flag) + " is " + std::to_string(value) + "; it must be from " +
                                                std::to_string(low) + " to " + std::to_string(high));
@@ -15,23 +16,22 @@ void Within(std::string_view flag, int64_t value, int64_t low, int64_t high) {
 
 void Within(std::string_view flag, std::chrono::milliseconds value) {
   constexpr int64_t kDay = 24 * 3600 * 1000;
-  Within(std::string(flag) + " in milliseconds", value.count(), 1, kDay);
+  Within(std::string(flag) + " in milliseconds", value.count(), {1, kDay});
 }
 
 }  // namespace
 
 void CheckHttpOptions(const HttpOptions& o) {
-  constexpr int64_t kMany = int64_t{1} << 40;
-  Within("--port", o.port, 0, 65535);
-  Within("--http-threads", o.io_threads, 1, 64);
-  Within("--requests-per-minute", o.requests_per_minute, 0, 1'000'000'000);
-  Within("--max-connections", o.max_connections, 1, 1'000'000);
-  Within("--limit-concurrency", o.max_requests_in_flight, 1, 1'000'000);
-  Within("--h11-max-incomplete-event-size", o.max_header_bytes, 256, int64_t{16} << 20);
-  Within("--h11-max-header-count", o.max_header_count, 1, 100'000);
-  Within("--max-body-bytes", o.max_body_bytes, 0, kMany);
-  Within("--max-buffered-body-bytes", o.max_buffered_body_bytes, o.max_body_bytes, kMany);
-  Within("--max-unsent-bytes", o.max_unsent_bytes, 1024, kMany);
+  Within("--port", o.port, kPorts);
+  Within("--http-threads", o.io_threads, kHttpThreads);
+  Within("--requests-per-minute", o.requests_per_minute, kRates);
+  Within("--max-connections", o.max_connections, kConnections);
+  Within("--limit-concurrency", o.max_requests_in_flight, kConnections);
+  Within("--h11-max-incomplete-event-size", o.max_header_bytes, kHeaderBytes);
+  Within("--h11-max-header-count", o.max_header_count, kHeaderCounts);
+  Within("--max-body-bytes", o.max_body_bytes, kBodyBytes);
+  Within("--max-buffered-body-bytes", o.max_buffered_body_bytes, {o.max_body_bytes, kBufferedBodyBytes.high});
+  Within("--max-unsent-bytes", o.max_unsent_bytes, kUnsentBytes);
   Within("--timeout-header", o.timeout_header);
   Within("--timeout-body", o.timeout_body);
   Within("--timeout-keep-alive", o.timeout_keep_alive);

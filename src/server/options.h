@@ -8,6 +8,20 @@
 
 namespace senko::server {
 
+// Least and most of a number.
+struct Bounds {
+  int64_t low, high;
+};
+inline constexpr Bounds kPorts{0, 65535};
+inline constexpr Bounds kHttpThreads{1, 64};
+inline constexpr Bounds kRates{0, 1 << 30};            // requests per minute
+inline constexpr Bounds kConnections{1, 1 << 20};      // and requests in flight
+inline constexpr Bounds kHeaderBytes{1024, 16 << 20};  // of one request
+inline constexpr Bounds kHeaderCounts{8, 4096};
+inline constexpr Bounds kBodyBytes{1, int64_t{1} << 32};
+inline constexpr Bounds kBufferedBodyBytes{1, int64_t{1} << 40};
+inline constexpr Bounds kUnsentBytes{1024, int64_t{1} << 32};
+
 struct HttpOptions {
   std::string host = "127.0.0.1";  // --host: an address or a name; "0.0.0.0" or "::" for every interface
   int port = 8000;                 // --port; 0 lets the system pick one
