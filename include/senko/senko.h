@@ -29,7 +29,7 @@ struct EngineOptions {
   int64_t max_num_seqs = 64;                 // sequences running at once
   int64_t max_num_batched_tokens = 512;      // rows of a step
   int64_t long_prefill_token_threshold = 0;  // most rows a prompt gets in a step while others want rows too
-  int64_t max_num_waiting = 1024;            // requests waiting; more are refused as kOverloaded
+  int64_t max_num_waiting = 1024;            // requests of which nothing has run yet; more are refused as kOverloaded
   bool enable_prefix_caching = true;
   bool encoder_replay = true;           // false: hits only at stored window snapshots, exact
   std::string decoder_replay = "trim";  // "trim", "halo" or "full"
@@ -129,7 +129,7 @@ struct EngineLimits {
 // Counters since start unless said otherwise. Times are seconds.
 struct EngineStats {
   int64_t running = 0;       // now
-  int64_t waiting = 0;       // now
+  int64_t waiting = 0;       // now; requests of which nothing has run yet
   int64_t pages_in_use = 0;  // now; referenced by running sequences
   int64_t pages_cached = 0;  // now; unreferenced, still hits
   int64_t num_pages = 0;

@@ -190,13 +190,13 @@ uint64_t EngineCore::Submit(GenerationRequest request, std::shared_ptr<OutputSin
   {
     std::lock_guard lock(mutex_);
     if (stopping_) throw Error(ErrorCode::kOverloaded, "the engine is shutting down");
-    if (submitted_ + stats_.waiting >= options_.max_num_waiting) {
+    if (waiting_ >= options_.max_num_waiting) {
       throw Error(ErrorCode::kOverloaded, std::to_string(options_.max_num_waiting) + " requests are waiting already");
     }
     id = next_request_++;
     command.request = command.submit.id = id;
     commands_.push_back(std::move(command));
-    ++submitted_;
+    ++waiting_;
   }
   wake_planner_.notify_one();
   return id;
@@ -224,7 +224,7 @@ void EngineCore::Cancel(uint64_t request) {
 EngineStats EngineCore::stats() const {
   std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
-  stats.waiting += submitted_;
+  stats.waiting = waiting_;
   return stats;
 }
 
@@ -305,10 +305,6 @@ void EngineCore::RunLoop() {
 void EngineCore::Apply(Command command) {
   switch (command.kind) {
     case Command::Kind::kSubmit: {
-      {
-        std::lock_guard lock(mutex_);
-        --submitted_;
-      }
       const GenerationRequest& from = *command.submit.request;
       engine::Request request;
       request.id = command.request;
@@ -385,6 +381,7 @@ void EngineCore::Deliver(const Done* done) {
     chunk.choice = engine::ChoiceOf(event.sequence);
     const engine::Event* end = event.kind == engine::Event::Kind::kFinished ? &event : nullptr;
     if (event.kind == engine::Event::Kind::kScheduled) {
+      EndWaiting(r);
       RequestUsage usage;
       usage.prompt_tokens = static_cast<int64_t>(r.request->prompt.size());
       usage.cached_tokens = event.cached_tokens;
@@ -403,21 +400,34 @@ void EngineCore::Deliver(const Done* done) {
       chunk.finish = ReasonOf(end->finish);
       if (end->finish == engine::Finish::kStop && done != nullptr) chunk.stop_token = end->token;
       if (end->finish == engine::Finish::kNumerical) {
-        const auto reason = reasons_.find(end->sequence);
-        // A choice that goes on from a step which failed is not named by that step.
+        // Choices whose prompt failed end with the first one, which computes it; one that goes on from a step which
+        // failed is not named by that step.
+        auto reason = reasons_.find(end->sequence);
+        if (reason == reasons_.end()) {
+          reason = reasons_.find(engine::SequenceId(engine::RequestOf(end->sequence), 0));
+        }
         chunk.error = reason != reasons_.end() ? reason->second : done != nullptr ? done->error : "";
       }
-      if (--r.open_choices == 0) requests_.erase(found);
+      if (--r.open_choices == 0) {
+        EndWaiting(r);
+        requests_.erase(found);
+      }
     }
     sink->OnOutput(std::move(chunk));
   }
+}
+
+// Has run, or never will.
+void EngineCore::EndWaiting(Running& request) {
+  if (!std::exchange(request.waits, false)) return;
+  std::lock_guard lock(mutex_);
+  --waiting_;
 }
 
 void EngineCore::PublishStats() {
   const engine::SchedulerStats& s = scheduler_.stats();
   std::lock_guard lock(mutex_);
   stats_.running = scheduler_.running();
-  stats_.waiting = scheduler_.waiting();
   stats_.pages_in_use = pages_.num_pages() - pages_.free_pages();
   stats_.pages_cached = pages_.remembered_free_pages();
   stats_.slots_in_use = slots_.num_slots() - slots_.free_slots();

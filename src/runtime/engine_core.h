@@ -41,6 +41,7 @@ class EngineCore final : public Engine {
     std::shared_ptr<const GenerationRequest> request;
     std::shared_ptr<OutputSink> sink;
     int open_choices = 0;
+    bool waits = true;  // counted in waiting_
     std::vector<TokenOutput> prompt_scores;
     int64_t prompt_scored = 0;
     bool prompt_told = false;  // a residency later, or a cut at the prompt's last row, scores nothing new
@@ -70,6 +71,7 @@ class EngineCore final : public Engine {
   void Apply(Command command);
   void Advance(Done done);
   void Deliver(const Done* done);
+  void EndWaiting(Running& request);
   void PublishStats();
 
   const EngineOptions options_;
@@ -93,7 +95,7 @@ class EngineCore final : public Engine {
   std::deque<Done> done_;
   std::deque<Job> jobs_;
   uint64_t next_request_ = 1;
-  int64_t submitted_ = 0;  // commands that are not the scheduler's yet
+  int64_t waiting_ = 0;  // requests let in of which nothing has run yet
   EngineStats stats_;
   bool stopping_ = false;
   bool planner_gone_ = false;

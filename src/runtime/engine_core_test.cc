@@ -7,11 +7,14 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <random>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "ops/sample/sample.h"
 #include "runtime/generate.h"
@@ -23,7 +26,8 @@ namespace {
 // Everything a request delivered.
 class Collector : public OutputSink {
  public:
-  explicit Collector(int n = 1) : tokens(static_cast<size_t>(n)), finish(static_cast<size_t>(n)), open_(n) {}
+  explicit Collector(int n = 1)
+      : tokens(static_cast<size_t>(n)), finish(static_cast<size_t>(n)), errors(static_cast<size_t>(n)), open_(n) {}
   void OnScheduled(const RequestUsage& u, bool resumed) override {
     std::lock_guard lock(mutex_);
     if (!resumed) usage = u;
@@ -42,7 +46,7 @@ class Collector : public OutputSink {
     if (chunk.finish) {
       last_tokens = chunk.tokens.size();
       finish[choice] = chunk.finish;
-      error = chunk.error;
+      error = errors[choice] = chunk.error;
       stop_token = chunk.stop_token;
       --open_;
     }
@@ -68,7 +72,8 @@ class Collector : public OutputSink {
   std::vector<TokenOutput> prompt;
   RequestUsage usage;
   int scheduled = 0, prompts_told = 0;
-  std::string error;
+  std::string error;                // of the last one that ended
+  std::vector<std::string> errors;  // of each choice
   std::optional<int32_t> stop_token;
   size_t last_tokens = 0;  // of the chunk that said how a choice ended
 
@@ -455,6 +460,98 @@ TEST(EngineCore, RefusesByNameAndGoesOn) {
   EXPECT_GE(overloaded, 3);
   for (const auto& sink : waiting) sink->Wait();
   running->Wait();
+}
+
+// From many threads at once, again and again: as many wait as may, whatever the engine's thread has taken over by then,
+// and a request is one however many choices it has.
+TEST(EngineCore, ExactlySoManyWait) {
+  constexpr int kMost = 9, kThreads = 4, kEach = 40;
+  EngineOptions options = Options("mini10");
+  options.max_num_waiting = kMost;
+  options.max_num_seqs = 1;
+  const auto engine = LoadEngine(options);
+  const EngineLimits& limits = engine->limits();
+  for (int round = 0; round < 5; ++round) {
+    auto blocker = std::make_shared<Collector>();
+    const uint64_t blocking = engine->Submit(Ask(10, 1, limits.max_model_len - 10, limits), blocker);
+    blocker->WaitForTokens(1);
+    std::mutex mutex;
+    std::vector<std::pair<uint64_t, std::shared_ptr<Collector>>> in;
+    std::atomic<int> refused = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < kEach; ++i) {
+          GenerationRequest request = Ask(10, 2, 1, limits);
+          request.n = t == 0 ? kMaxChoices : 1;
+          auto sink = std::make_shared<Collector>(request.n);
+          try {
+            const uint64_t id = engine->Submit(request, sink);
+            const std::lock_guard lock(mutex);
+            in.emplace_back(id, sink);
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::kOverloaded);
+            ++refused;
+          }
+          std::this_thread::yield();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_FALSE(blocker->finish[0]) << "the blocker ended; the count says nothing";
+    EXPECT_EQ(in.size(), static_cast<size_t>(kMost));
+    EXPECT_EQ(refused, kThreads * kEach - kMost);
+    EXPECT_EQ(engine->stats().waiting, kMost);
+    // One that leaves without having run makes room for one.
+    engine->Cancel(in[0].first);
+    in[0].second->Wait();
+    for (int n = 0; n < 1000 && engine->stats().waiting == kMost; ++n) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    in.emplace_back(0, Submit(*engine, Ask(10, 2, 1, limits)));
+    EXPECT_THROW(Submit(*engine, Ask(10, 2, 1, limits)), Error);
+    engine->Cancel(blocking);
+    for (const auto& [id, sink] : in) sink->Wait();
+    EXPECT_EQ(engine->stats().waiting, 0);
+  }
+}
+
+// A copy of the model whose last norm overflows, so that no logit is finite.
+std::filesystem::path SpoiltModel(const std::string& config) {
+  const std::filesystem::path from = TestModel(config), to = from.string() + "_spoilt";
+  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+  std::fstream file(to / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t size = 0;
+  file.read(reinterpret_cast<char*>(&size), sizeof size);
+  std::string header(size, ' ');
+  file.read(header.data(), static_cast<std::streamsize>(size));
+  const Json tensors = ParseJson(header, "header");
+  for (const auto& [name, tensor] : tensors.items()) {
+    if (name != "norm.weight" && name != "model.norm.weight") continue;
+    const auto begin = tensor.at("data_offsets")[0].get<uint64_t>(), end = tensor.at("data_offsets")[1].get<uint64_t>();
+    file.seekp(static_cast<std::streamoff>(sizeof size + size + begin));
+    file << std::string(end - begin, '\x7F');  // about 3.4e38, in bf16 and in float
+    EXPECT_TRUE(file.flush().good());
+    return to;
+  }
+  ADD_FAILURE() << "no last norm in " << header.substr(0, 1000);
+  return to;
+}
+
+// A prompt that cannot be computed ends all of its choices, and each is told why.
+TEST(EngineCore, EveryChoiceOfAFailedPromptHasItsReason) {
+  EngineOptions options = Options("mini10");
+  options.model = SpoiltModel("mini10").string();
+  const auto engine = LoadEngine(options);
+  GenerationRequest request = Ask(20, 1, 5, engine->limits());
+  request.n = 3;
+  request.sampling.prompt_logprobs = 0;
+  const auto failed = Submit(*engine, request);
+  failed->Wait();
+  for (int choice = 0; choice < request.n; ++choice) {
+    EXPECT_EQ(failed->finish[static_cast<size_t>(choice)], FinishReason::kError);
+    EXPECT_FALSE(failed->errors[static_cast<size_t>(choice)].empty()) << choice;
+  }
 }
 
 // A long prompt in pieces beside short ones, cancelled at random: nothing is left and nobody is disturbed.

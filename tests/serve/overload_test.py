@@ -46,6 +46,29 @@ def test_a_full_queue(server):
     assert server.complete("a", max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
+def test_a_flood_fills_the_queue_exactly(server):
+    """All at once while nothing can run: as many wait as may, each a request whatever choices it has."""
+    running = [server.open_stream("/v1/completions", **LONG) for _ in range(2)]
+    waiting = []
+    try:
+        for stream in running:
+            next(stream)
+
+        def one(i):
+            try:
+                return server.open_stream("/v1/completions", n=8 if i % 2 else 1, **LONG)
+            except AssertionError as error:
+                assert str(error).startswith("503"), error
+
+        waiting = [stream for stream in together(40, one) if stream]
+        assert len(waiting) == 3 == server.metrics()["num_requests_waiting"]
+    finally:
+        for stream in (*running, *waiting):
+            stream.reset()
+    server.wait_metric("num_requests_running", 0)
+    server.wait_metric("num_requests_waiting", 0)
+
+
 def test_a_flood(server):
     """All at once: some are let in and finish, all others are told; nobody gets anything else."""
     replies = together(60, lambda i: server.post("/v1/completions", {"prompt": f"{i}", "max_tokens": 8}))
