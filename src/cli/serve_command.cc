@@ -20,6 +20,7 @@
 #include "server/engine_metrics.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
+#include "server/request_lines.h"
 #include "text/tokenizer.h"
 #include "text/tools_prompt.h"
 
@@ -55,6 +56,14 @@ class EngineSlot {
 
  private:
   std::atomic<Engine*> engine_{nullptr};
+};
+
+// What the engine delivers to must be there until it has stopped, and itself until nobody can call it.
+struct EngineEnd {
+  const std::unique_ptr<Engine>& engine;
+  ~EngineEnd() {
+    if (engine) engine->Shutdown();
+  }
 };
 
 std::string ModelName(const std::filesystem::path& directory) {
@@ -102,32 +111,47 @@ int RunServe(ServeOptions options) {
     std::fprintf(stderr, "senko: stopped before it was ready\n");
     std::_Exit(0);
   });
+  // The server is the last of these, and so the first to go, however this ends: its threads read all the others.
   LoadState state;
   EngineSlot slot;
-  std::unique_ptr<server::HttpServer> http;
+  const server::HttpServer* listening = nullptr;  // set before its threads are started
   server::MetricsRegistry registry({{"model_name", options.api.model_names.front()}, {"engine", "0"}});
   server::EngineMetrics metrics(
-      &registry, [&slot] { return slot.Stats(); }, [&http] { return http ? http->stats() : server::HttpStats{}; });
+      &registry, [&slot] { return slot.Stats(); },
+      [&listening] { return listening != nullptr ? listening->stats() : server::HttpStats{}; });
+  std::optional<server::RequestLines> lines;
+  if (!options.access_log.empty()) lines.emplace(server::MakeLineLog(options.access_log));
+  std::unique_ptr<Engine> engine;
+  std::optional<text::Tokenizer> tokenizer;
+  std::optional<text::ToolsPrompt> tools;
+  std::optional<api::ApiContext> context;
+  const EngineEnd engine_end{engine};
+  std::unique_ptr<server::HttpServer> http;
 
   server::HttpHooks hooks;
   hooks.not_ready = [&state] { return state.Get(); };
   hooks.metrics = [&registry] { return registry.Text(); };
   hooks.version = SENKO_VERSION;
-  if (!options.access_log.empty()) hooks.access_log = server::MakeAccessLog(options.access_log);
+  if (lines) hooks.access_log = [&lines](const server::AccessRecord& record) { lines->OnHttp(record); };
   http = std::make_unique<server::HttpServer>(options.http, std::vector<api::Route>{}, hooks);
+  listening = http.get();
   http->Start();
   const std::string address = "http://" + options.http.host + ":" + std::to_string(http->port());
   std::fprintf(stderr, "senko: listening on %s, loading %s\n", address.c_str(), directory.c_str());
 
-  std::unique_ptr<Engine> engine = LoadEngine(options.engine, [&state](const std::string& what, uint64_t, uint64_t) {
+  engine = LoadEngine(options.engine, [&state](const std::string& what, uint64_t, uint64_t) {
     state.Set("loading: " + what);
     std::fprintf(stderr, "senko: %s\n", what.c_str());
   });
-  const text::Tokenizer tokenizer = LoadTokenizer(directory, engine->limits().vocab_size);
-  const std::optional<text::ToolsPrompt> tools = text::ToolsPrompt::Find(directory);
-  api::ApiContext context(*engine, tokenizer, tools ? &*tools : nullptr, options.api, &metrics, LogFailure);
+  tokenizer.emplace(LoadTokenizer(directory, engine->limits().vocab_size));
+  tools = text::ToolsPrompt::Find(directory);
+  context.emplace(*engine, *tokenizer, tools ? &*tools : nullptr, options.api, &metrics,
+                  [&lines](const api::RequestRecord& record) {
+                    LogFailure(record);
+                    if (lines) lines->OnApi(record);
+                  });
   slot.Set(engine.get());
-  http->SetRoutes(api::MakeRoutes(context));
+  http->SetRoutes(api::MakeRoutes(*context));
   signals.Serving();
   state.Set("");
   std::fprintf(stderr, "senko: ready; try: curl %s/v1/models\n", address.c_str());

@@ -15,17 +15,35 @@
 
 namespace senko::server {
 
-std::string AccessLine(const AccessRecord& r) {
+std::string AccessLine(const AccessRecord& r, const api::RequestRecord* request) {
   constexpr size_t kMaxText = 256;
   const auto cut = [](const std::string& text) { return std::string_view(text).substr(0, kMaxText); };
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   Json line = {{"time", now},        {"id", cut(r.id)},  {"method", cut(r.method)}, {"path", cut(r.path)},
                {"status", r.status}, {"bytes", r.bytes}, {"seconds", r.seconds},    {"gone", r.gone}};
   if (!r.key_hash.empty()) line["key"] = r.key_hash;
+  if (request == nullptr) return DumpJson(line);
+  line["route"] = request->route;
+  line["model"] = cut(request->model);
+  line["finish_reason"] = request->finish;
+  const auto put_seconds = [&](const char* name, double seconds) {
+    if (seconds >= 0) line[name] = seconds;
+  };
+  if (request->submitted) {
+    line["stream"] = request->stream;
+    line["choices"] = request->choices;
+    line["prompt_tokens"] = request->prompt_tokens;
+    line["cached_tokens"] = request->cached_tokens;
+    line["completion_tokens"] = request->completion_tokens;
+    line["reasoning_tokens"] = request->reasoning_tokens;
+    put_seconds("queue_seconds", request->queue_s);
+    put_seconds("ttft_seconds", request->first_token_s);
+  }
+  put_seconds("e2e_seconds", request->total_s);
   return DumpJson(line);
 }
 
-AccessLog MakeAccessLog(const std::string& path) {
+LineLog MakeLineLog(const std::string& path) {
   constexpr size_t kWaitingLines = 8192;
   // Owned together: the logger refers to its pool weakly.
   struct Log {
@@ -45,7 +63,7 @@ AccessLog MakeAccessLog(const std::string& path) {
                                                          spdlog::async_overflow_policy::overrun_oldest);
     log->logger->set_pattern("%v");
     log->logger->flush_on(spdlog::level::info);
-    return [log](const AccessRecord& record) { log->logger->log(spdlog::level::info, "{}", AccessLine(record)); };
+    return [log](std::string_view line) { log->logger->log(spdlog::level::info, "{}", line); };
   } catch (const spdlog::spdlog_ex& error) {
     throw Error(ErrorCode::kIo, "--access-log: cannot write '" + path + "': " + error.what());
   }

@@ -1,9 +1,12 @@
-// One line per request.
+// What the server knows of a request when its answer has left, as a line of its log.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
+
+#include "api/metrics.h"
 
 namespace senko::server {
 
@@ -16,16 +19,19 @@ struct AccessRecord {
   double seconds = 0;    // from the request's first byte to the answer's last
   std::string key_hash;  // ApiKeys::short_hash; empty without a key
   bool gone = false;     // the client left before the answer's end
+  uint64_t number = 0;   // api::HttpRequest::number where a handler had it; 0: the server answered by itself
 };
 
 // Called on an I/O thread; must not block.
 using AccessLog = std::function<void(const AccessRecord&)>;
 
-// {"time": ..., "id": ..., ...} on one line, without its end. At most about 2 kB.
-std::string AccessLine(const AccessRecord& record);
+// {"time": ..., "id": ..., ...} on one line, without its end. At most about 3 kB; no key, and nothing of what was asked
+// or answered. `request` may be null: what the API told of the same request.
+std::string AccessLine(const AccessRecord& record, const api::RequestRecord* request = nullptr);
 
 // Writes lines to a file ("-": standard error) on a thread of its own. When the disk is slower than the requests the
 // oldest waiting lines are dropped. Errors: kIo naming the file.
-AccessLog MakeAccessLog(const std::string& path);
+using LineLog = std::function<void(std::string_view line)>;
+LineLog MakeLineLog(const std::string& path);
 
 }  // namespace senko::server

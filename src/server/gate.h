@@ -92,7 +92,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
   void GiveBodyBytes(int64_t bytes) { body_bytes_ -= bytes; }
 
   std::atomic<int64_t> connections{0};
-  std::atomic<uint64_t> accepted{0}, requests{0}, refused{0}, clients_gone{0};
+  std::atomic<uint64_t> accepted{0}, requests{0}, handled{0}, refused{0}, clients_gone{0};
   HttpStats stats() const;
 
  private:

@@ -241,6 +241,7 @@ void Session::Dispatch(TimePoint now) {
                                      std::move(place));
   api::HttpRequest request = std::move(parser_->request());
   request.api_key = std::move(verdict_.key);
+  request.number = record_.number = ++gate_->handled;
   if (head_only_) request.method = "GET";
   RunHandler(*verdict_.route, std::move(request), MakeExchange(answer_));
   Fill(now);
