@@ -137,3 +137,16 @@ def test_a_slow_reader_is_gone(running, small_model):
         server.wait_metric("num_requests_running", 0, 20)
         assert time.monotonic() - begin < 20
         connection.close()
+
+
+def test_events_above_the_limit_reach_a_reader(running, small_model):
+    """An event may be larger than what may wait, and another come at once: who reads is no slow reader."""
+    with running("--threads", 1, "--max-unsent-bytes", 4096, model=small_model) as server:
+        instructions = "long words " * 1000
+        events = server.events("/v1/responses", input="a", instructions=instructions, max_output_tokens=4)
+        assert [event["event"] for event in events[:2]] == ["response.created", "response.in_progress"]
+        assert all(event["response"]["instructions"] == instructions for event in (*events[:2], events[-1]))
+        with server.open_stream("/v1/completions", prompt=[30] * 500, echo=True, logprobs=20, n=4, max_tokens=3,
+                                ignore_eos=True) as stream:
+            finished = [event["choices"][0]["finish_reason"] for event in stream]
+            assert stream.done and finished.count("length") == 4
