@@ -432,8 +432,6 @@ class Dense {
 
 }  // namespace
 
-DenseRows DenseLogits(const model::Model& model, const DenseInput& input) {
-  return Dense(model, input).Run();
-}
+DenseRows DenseLogits(const model::Model& model, const DenseInput& input) { return Dense(model, input).Run(); }
 
 }  // namespace senko::runtime
