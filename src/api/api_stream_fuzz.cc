@@ -197,6 +197,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       input.tokens.push_back(kTestControls + static_cast<int32_t>(word));
     }
   }
+  // Single bytes may spell a part of a tag as well.
+  std::string spelled;
+  for (const int32_t token : input.tokens) {
+    if (token != kFirstStep + static_cast<int32_t>(words.size()) - 1) spelled += tokenizer.TokenBytes(token);
+  }
+  if (spelled.find("DSML") != std::string::npos) input.no_dsml = false;
   Run(tokenizer, input);
   return 0;
 }
