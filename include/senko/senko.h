@@ -109,6 +109,9 @@ class OutputSink {
   virtual void OnPromptLogprobs(std::vector<TokenOutput> prompt) = 0;
   // The last chunk of a choice has `finish`. After all choices have finished nothing more comes.
   virtual void OnOutput(OutputChunk chunk) = 0;
+  // Behind the last call that a step makes to any sink, at least once for each sink that it called: whoever has to be
+  // woken for output is best woken here, once for all of it.
+  virtual void OnStepDelivered() {}
 };
 
 // What start-up settled on.

@@ -207,6 +207,7 @@ class FakeEngine : public Engine {
         done &= running.choices[i].done;
         running.sink->OnOutput(std::move(chunk));
       }
+      running.sink->OnStepDelivered();
       if (done) running.sink.reset();
       lock.lock();
       if (!done) running_.push_back(std::move(running));

@@ -59,8 +59,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     inbox_.push_back({Clock::now(), std::move(what)});
     if (posted_) return;
     posted_ = true;
-    Post();
+    context_.output_workers().PostQuietly([self = shared_from_this()] { self->Run(); });
   }
+  void WakeWorkers() { context_.output_workers().Wake(); }
 
   // Any thread.
   void Cancel() {
@@ -126,6 +127,7 @@ class PromptSink : public OutputSink {
     generation_->Deliver(PromptTokens{prompt_, std::move(prompt)});
   }
   void OnOutput(OutputChunk chunk) override { generation_->Deliver(Output{prompt_, std::move(chunk)}); }
+  void OnStepDelivered() override { generation_->WakeWorkers(); }
 
  private:
   std::shared_ptr<Generation> generation_;

@@ -1,5 +1,7 @@
 #include "api/workers.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -25,6 +27,7 @@ struct Workers::State {
   std::deque<std::function<void()>> jobs;
   int idle = 0;  // threads that wait: nobody is woken, which costs a system call, when all are at work
   bool stopping = false;
+  std::atomic<bool> quiet = false;  // jobs were posted since the last Wake
   std::vector<std::thread> threads;
 
   void Run() {
@@ -36,12 +39,7 @@ struct Workers::State {
         ++idle;
         wake.wait(lock, [this] { return !jobs.empty() || stopping; });
         --idle;
-        // Who woke this thread mostly has more to post: on one processor, let it.
-        lock.unlock();
-        std::this_thread::yield();
         begun = Clock::now();
-        lock.lock();
-        continue;
       }
       if (jobs.empty()) return;
       std::function<void()> job = std::move(jobs.front());
@@ -76,6 +74,23 @@ void Workers::Post(std::function<void()> job) {
     notify = state_->idle > 0;
   }
   if (notify) state_->wake.notify_one();
+}
+
+void Workers::PostQuietly(std::function<void()> job) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->stopping) return;
+  state_->jobs.push_back(std::move(job));
+  state_->quiet = true;
+}
+
+void Workers::Wake() {
+  if (!state_->quiet.exchange(false)) return;
+  size_t wanted = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    wanted = std::min(static_cast<size_t>(state_->idle), state_->jobs.size());
+  }
+  for (; wanted > 0; --wanted) state_->wake.notify_one();
 }
 
 void Workers::Stop() {

@@ -16,6 +16,9 @@ class Workers {
 
   // Never blocks. A job must not throw. Jobs posted after Stop are dropped.
   void Post(std::function<void()> job);
+  // As Post, but nobody is woken for it before Wake is called: a wake-up costs more than most jobs.
+  void PostQuietly(std::function<void()> job);
+  void Wake();
   // Runs what was posted before, then joins. Not from a job.
   void Stop();
 

@@ -49,6 +49,18 @@ TEST(WakeBatch, HoldsWhatItsThreadWakes) {
   EXPECT_EQ(waker->count, 5);
 }
 
+TEST(Workers, QuietJobsRunWhenWoken) {
+  Workers workers(2);
+  std::atomic<int> runs{0};
+  for (int i = 0; i < 100; ++i) workers.PostQuietly([&] { ++runs; });
+  workers.Wake();
+  EXPECT_TRUE(Eventually([&] { return runs == 100; }));
+  workers.Wake();  // nothing waits
+  workers.PostQuietly([&] { ++runs; });
+  workers.Stop();  // runs what was posted
+  EXPECT_EQ(runs, 101);
+}
+
 // A job may find its wake-ups held while others wait behind it, and sees them done when none does.
 TEST(Workers, WakesWhenTheQueueIsEmpty) {
   Workers workers(1);

@@ -357,6 +357,7 @@ void EngineCore::Advance(Done done) {
     r.prompt_scored = scores.first + static_cast<int64_t>(scores.tokens.size());
     if (r.prompt_scored == static_cast<int64_t>(prompt)) {
       r.prompt_told = true;
+      called_.push_back(r.sink);
       r.prompt_scores[0].token = r.request->prompt[0];
       r.sink->OnPromptLogprobs(std::exchange(r.prompt_scores, {}));
     }
@@ -377,6 +378,7 @@ void EngineCore::Deliver(const Done* done) {
     const auto found = requests_.find(engine::RequestOf(event.sequence));
     SENKO_CHECK(found != requests_.end());
     Running& r = found->second;
+    if (called_.empty() || called_.back() != r.sink) called_.push_back(r.sink);
     OutputChunk chunk;
     chunk.choice = engine::ChoiceOf(event.sequence);
     const engine::Event* end = event.kind == engine::Event::Kind::kFinished ? &event : nullptr;
@@ -415,6 +417,8 @@ void EngineCore::Deliver(const Done* done) {
     }
     sink->OnOutput(std::move(chunk));
   }
+  for (const std::shared_ptr<OutputSink>& sink : called_) sink->OnStepDelivered();
+  called_.clear();
 }
 
 // Has run, or never will.

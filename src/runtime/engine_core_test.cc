@@ -32,17 +32,20 @@ class Collector : public OutputSink {
     std::lock_guard lock(mutex_);
     if (!resumed) usage = u;
     ++scheduled;
+    delivered_ = false;
   }
   void OnPromptLogprobs(std::vector<TokenOutput> p) override {
     std::lock_guard lock(mutex_);
     prompt = std::move(p);
     ++prompts_told;
+    delivered_ = false;
   }
   void OnOutput(OutputChunk chunk) override {
     std::lock_guard lock(mutex_);
     const auto choice = static_cast<size_t>(chunk.choice);
     ASSERT_FALSE(finish.at(choice)) << "output after the end";
     for (TokenOutput& token : chunk.tokens) tokens[choice].push_back(std::move(token));
+    delivered_ = false;
     if (chunk.finish) {
       last_tokens = chunk.tokens.size();
       finish[choice] = chunk.finish;
@@ -52,9 +55,15 @@ class Collector : public OutputSink {
     }
     changed_.notify_all();
   }
+  void OnStepDelivered() override {
+    std::lock_guard lock(mutex_);
+    delivered_ = true;
+    changed_.notify_all();
+  }
+  // For the end of all choices, and for word that the step which brought it has called everybody.
   void Wait() {
     std::unique_lock lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return open_ == 0; }));
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return open_ == 0 && delivered_; }));
   }
   void WaitForTokens(size_t count) {
     std::unique_lock lock(mutex_);
@@ -80,6 +89,7 @@ class Collector : public OutputSink {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool delivered_ = true;
   int open_;
 };
 
