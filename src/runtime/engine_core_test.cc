@@ -475,7 +475,7 @@ TEST(EngineCore, RefusesByNameAndGoesOn) {
 // From many threads at once, again and again: as many wait as may, whatever the engine's thread has taken over by then,
 // and a request is one however many choices it has.
 TEST(EngineCore, ExactlySoManyWait) {
-  constexpr int kMost = 9, kThreads = 4, kEach = 40;
+  constexpr int kMost = 60, kThreads = 4, kEach = 60;
   EngineOptions options = Options("mini10");
   options.max_num_waiting = kMost;
   options.max_num_seqs = 1;
@@ -493,7 +493,7 @@ TEST(EngineCore, ExactlySoManyWait) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < kEach; ++i) {
           GenerationRequest request = Ask(10, 2, 1, limits);
-          request.n = t == 0 ? kMaxChoices : 1;
+          request.n = t == 0 ? 1 : kMaxChoices;  // many take the engine's thread long to take over
           auto sink = std::make_shared<Collector>(request.n);
           try {
             const uint64_t id = engine->Submit(request, sink);
@@ -520,6 +520,7 @@ TEST(EngineCore, ExactlySoManyWait) {
     }
     in.emplace_back(0, Submit(*engine, Ask(10, 2, 1, limits)));
     EXPECT_THROW(Submit(*engine, Ask(10, 2, 1, limits)), Error);
+    for (const auto& [id, sink] : in) engine->Cancel(id);
     engine->Cancel(blocking);
     for (const auto& [id, sink] : in) sink->Wait();
     EXPECT_EQ(engine->stats().waiting, 0);
@@ -529,6 +530,7 @@ TEST(EngineCore, ExactlySoManyWait) {
 // A copy of the model whose last norm overflows, so that no logit is finite.
 std::filesystem::path SpoiltModel(const std::string& config) {
   const std::filesystem::path from = TestModel(config), to = from.string() + "_spoilt";
+  std::filesystem::remove_all(to);
   std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
   std::fstream file(to / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
   uint64_t size = 0;
@@ -553,7 +555,7 @@ TEST(EngineCore, EveryChoiceOfAFailedPromptHasItsReason) {
   EngineOptions options = Options("mini10");
   options.model = SpoiltModel("mini10").string();
   const auto engine = LoadEngine(options);
-  GenerationRequest request = Ask(20, 1, 5, engine->limits());
+  GenerationRequest request = Ask(150, 1, 5, engine->limits());  // the first step of three draws nothing
   request.n = 3;
   request.sampling.prompt_logprobs = 0;
   const auto failed = Submit(*engine, request);
