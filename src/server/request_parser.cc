@@ -188,6 +188,11 @@ RequestParser::Progress RequestParser::Impl::Feed(std::string_view bytes, size_t
   const auto room = static_cast<size_t>(options_.max_header_bytes);
   while (!is_done()) {
     const std::string_view next = bytes.substr(*used, room);
+    // The last chunk and the empty line behind it have five bytes, which Beast takes for granted when it sees the first
+    // of them.
+    if (chunked() && next.size() < 5 && next.find_first_not_of("0\r\n") == std::string_view::npos) {
+      return Progress::kMore;
+    }
     beast::error_code ec;
     const size_t n = put(boost::asio::const_buffer(next.data(), next.size()), ec);
     *used += n;
