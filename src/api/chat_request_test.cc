@@ -545,19 +545,6 @@ TEST(ChatRequest, PrioritiesAreHonouredWhereTheServerSaysSo) {
   }
 }
 
-TEST(ChatRequest, ScoresOfAPromptAreLimited) {
-  TestApi api({}, 64 << 20);
-  api.Say({});
-  Json body = UserChat(std::string(99'800, 'x'));
-  body["max_tokens"] = 1;
-  body["prompt_logprobs"] = 19;
-  EXPECT_EQ(api.Post(kPath, body)->status, 200);
-  body["prompt_logprobs"] = 20;
-  EXPECT_EQ(api.Post(kPath, body)->status, 200);
-  body["messages"][0]["content"] = std::string(99'865, 'x');
-  ExpectError(*api.Post(kPath, body), 400, "prompt_logprobs");
-}
-
 // How long a body may be is the server's to say: here only its values are counted.
 TEST(ChatRequest, ManyBytesAreReadAndManyValuesAreNot) {
   TestApi api;

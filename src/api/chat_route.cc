@@ -51,7 +51,11 @@ void ChatCompletions(const std::shared_ptr<Incoming>& incoming) {
   style.continuous_usage = stream.continuous_usage;
   style.include_reasoning = fields.Bool("include_reasoning").value_or(true);
   ReadLogprobs(&fields, context, text.skip_special, &request.sampling, &style);
-  const TokenBudget budget = ReadChatBudget(&fields);
+  TokenBudget budget = ReadChatBudget(&fields);
+  if (!style.stream) {
+    budget.choices = request.n;
+    budget.logprobs = request.sampling.logprobs;
+  }
   fields.Finish();
   text.one_call = chat.one_call;
   text.logprobs = style.logprobs.has_value();

@@ -78,7 +78,7 @@ void ChoiceText::PushToken(const TokenOutput& token, std::vector<Piece>* pieces)
     ids_.push_back(token.token);
     reasoning_tokens_ += parser_->in_reasoning();
   }
-  if (options_.logprobs) pending_.push_back({token, read_bytes_});
+  if (options_.logprobs && calls_ == 0) pending_.push_back({token, read_bytes_});
   // The engine's vocabulary may be padded beyond the tokenizer's.
   if (tokenizer_->IsValid(token.token)) Read(detokenizer_.Push(token.token), pieces);
 }
@@ -108,6 +108,7 @@ void ChoiceText::Handle(const text::TurnEvent& event, std::vector<Piece>* pieces
       CloseContent(pieces);
       if (ended()) return;
       ++calls_;
+      pending_ = {};  // neither a call's tokens nor those behind it are shown
       break;
     case Piece::Kind::kToolCallEnd:
       if (options_.one_call) ending_ = Ending::kToolCalls;

@@ -52,6 +52,7 @@ class ChoiceText {
   std::optional<int32_t> stop_token() const { return stop_token_; }  // or the stop token, never EOS
   int64_t tokens() const { return tokens_; }                         // up to the one that ended it, which counts
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
+  size_t tokens_held() const { return pending_.size(); }  // with logprobs: of text that has not been passed on
   // The sampled ids of a turn whose block of calls is complete, without what ended it; for remembering.
   bool has_whole_calls() const { return whole_calls_; }
   const std::vector<int32_t>& ids() const { return ids_; }

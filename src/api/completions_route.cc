@@ -113,6 +113,11 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
     fields.Fail("n", "times the number of prompts must be at most " + std::to_string(kMaxAllChoices));
   }
 
+  if (!style.stream) {
+    budget.choices = static_cast<int64_t>(prompts.size()) * request.n;
+    budget.logprobs = sampling.logprobs;
+  }
+
   int64_t prompt_tokens = 0;
   for (const std::vector<int32_t>& ids : prompts) prompt_tokens += static_cast<int64_t>(ids.size());
   // Each choice has its prompt's.

@@ -318,45 +318,6 @@ TEST(TokenizerInfo, NamesTheEnds) {
   EXPECT_NE(end, begin);
 }
 
-// 2^21 scores in one answer and not one more, whichever field asks, however the prompt is repeated.
-TEST(Completions, PromptScoresAreLimited) {
-  TestApi api({}, 1 << 21);
-  api.Say({});
-  const auto ids = [](size_t count) { return Json::array_t(count, Json(20)); };
-  const Json long_prompt = ids(1000);
-  const auto ask = [&](int64_t tokens, Json body) {
-    body["prompt"] = Json::array();
-    for (int64_t left = tokens; left > 0; left -= 1000) {
-      body["prompt"].push_back(left >= 1000 ? long_prompt : Json(ids(static_cast<size_t>(left))));
-    }
-    return api.Post(kPath, body);
-  };
-  struct Case {
-    Json body;
-    int64_t most;
-    const char* field;
-  };
-  const Case cases[] = {
-      {{{"echo", true}, {"logprobs", 20}, {"n", 4}}, 24'966, "logprobs"},
-      {{{"echo", true}, {"logprobs", 20}, {"n", 4}, {"stream", true}}, 24'966, "logprobs"},
-      {{{"prompt_logprobs", 20}}, 99'864, "prompt_logprobs"},
-      {{{"prompt_logprobs", 20}, {"n", 2}}, 49'932, "prompt_logprobs"},
-      {{{"echo", true}, {"logprobs", 1}, {"prompt_logprobs", 20}}, 99'864, "prompt_logprobs"},
-  };
-  for (const Case& one : cases) {
-    const size_t before = api.engine.submitted().size();
-    ExpectError(*ask(one.most + 1, one.body), 400, one.field);
-    EXPECT_EQ(api.engine.submitted().size(), before) << "the engine has seen it";
-  }
-  // Accepted at the limit; the engine is asked, but not made to write it all.
-  api.engine.on_submit = [](const GenerationRequest&) { throw Error(ErrorCode::kOverloaded, "seen"); };
-  for (const Case& one : cases) ExpectError(*ask(one.most, one.body), 503);
-  ExpectError(*ask(1'000'000, {{"echo", true}, {"logprobs", 1}}), 503);
-  ExpectError(*ask(1'000'000, {{"echo", true}, {"n", 2}, {"logprobs", 0}}), 503);
-  // Without scores there is nothing to limit.
-  ExpectError(*ask(1'000'000, {{"echo", true}, {"n", 2}}), 503);
-}
-
 TEST(Models, Listed) {
   TestApi api;
   const auto get = [&](const std::string& path) {

@@ -19,10 +19,19 @@ int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const
     refuse("prompt", budget.asked ? " and " + std::to_string(*budget.asked) + " more were asked for"
                                   : ", which leaves no room for an answer");
   }
-  if (!budget.asked) return budget.otherwise ? std::min(*budget.otherwise, rest) : rest;
+  const int64_t scored = budget.logprobs < 0 ? INT64_MAX : kMaxScores / (budget.choices * (budget.logprobs + 1));
+  if (!budget.asked) return std::min(budget.otherwise.value_or(rest), std::min(rest, scored));
   if (*budget.asked > rest) {
     refuse(budget.field,
            " and " + std::to_string(*budget.asked) + " more were asked for; at most " + std::to_string(rest) + " fit");
+  }
+  if (*budget.asked > scored) {
+    throw RequestError(ErrorCode::kInvalidArgument,
+                       std::string(budget.field) + " asks for the scores of " + std::to_string(*budget.asked) +
+                           " tokens in each of " + std::to_string(budget.choices) + " choices of one answer; with " +
+                           std::to_string(budget.logprobs) + " alternatives each at most " + std::to_string(scored) +
+                           " are given: ask for less, fewer choices or logprobs, or a stream, which has no such limit",
+                       std::string(budget.field));
   }
   return *budget.asked;
 }
@@ -46,7 +55,7 @@ void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, st
 
 void CheckPromptScores(int64_t tokens, int logprobs, std::string_view field) {
   if (logprobs < 0) return;
-  const int64_t most = kMaxPromptScores / (logprobs + 1);
+  const int64_t most = kMaxScores / (logprobs + 1);
   if (tokens <= most) return;
   throw RequestError(ErrorCode::kInvalidArgument,
                      std::string(field) + " asks for the scores of " + std::to_string(tokens) +

@@ -14,20 +14,27 @@ struct TokenBudget {
   std::string_view field = "max_tokens";  // names the request's field in errors
   std::optional<int64_t> asked;           // what the request says
   std::optional<int64_t> otherwise;       // when it says nothing; at most the rest. None: all of the rest
+  // Of an answer in one piece, which collects the scores of every token: its choices, and alternatives per token. A
+  // stream passes them on.
+  int64_t choices = 1;
+  int logprobs = -1;  // no scores, or none collected
 };
 
+// How many scores one answer may hold of prompt tokens, and as many again of the tokens that it generates: about 150 MB
+// of JSON.
+inline constexpr int64_t kMaxScores = int64_t{1} << 21;
+
 // The tokens to generate behind `prompt_tokens`. Errors: RequestError kInvalidArgument, code context_length_exceeded,
-// with the limit, the prompt's true length and what was asked for.
+// with the limit, the prompt's true length and what was asked for; for tokens asked for whose scores would be more than
+// kMaxScores, one without that code. Nothing asked for: as many as keep within them, so that an answer which gets there
+// ends by its length.
 int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const EngineLimits& limits);
 
 // An empty prompt, an id outside the vocabulary or an image's id. Errors: RequestError naming `field`.
 void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, std::string_view field);
 
-// How many scores of prompt tokens one answer may hold: about 150 MB of JSON.
-inline constexpr int64_t kMaxPromptScores = int64_t{1} << 21;
-
 // `tokens`: of the prompts, as often as they are scored in the answer, each with its own score and `logprobs`
-// alternatives; -1: none is. Errors: RequestError naming `field`, for more than kMaxPromptScores of them.
+// alternatives; -1: none is. Errors: RequestError naming `field`, for more than kMaxScores of them.
 void CheckPromptScores(int64_t tokens, int logprobs, std::string_view field);
 
 }  // namespace senko::api
