@@ -235,6 +235,17 @@ inline Json UserChat(const std::string& text = "hi") {
   return Json{{"messages", Json::array({{{"role", "user"}, {"content", text}}})}};
 }
 
+// The same with one more field.
+inline Json ChatWith(const std::string& field, Json value) {
+  Json body = UserChat();
+  body[field] = std::move(value);
+  return body;
+}
+// Raw text, so that any JSON can stand there.
+inline std::string RawChat(const std::string& field, const std::string& value) {
+  return R"({"messages":[{"role":"user","content":"hi"}],")" + field + "\":" + value + "}";
+}
+
 // {"error": {...}} with these; the message is bounded and there.
 inline void ExpectError(const FakeExchange& exchange, int status, std::string_view param = {},
                         std::string_view code = {}) {
