@@ -5,25 +5,21 @@
 #include <atomic>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "cli/chat_client.h"
 #include "cli/chat_options.h"
+#include "cli/line_input.h"
 
 namespace senko::cli {
 namespace {
 
-std::atomic<bool> stop_answer{false};
-std::atomic<bool> answering{false};
+constexpr int kEndedByInterrupt = 128 + SIGINT;  // as a shell says it
 
-// Ctrl-C ends an answer; between answers it ends the program.
-void OnInterrupt(int) {
-  if (!answering) ::_exit(130);
-  stop_answer = true;
-}
+std::atomic<bool> interrupted{false};  // ends an answer, or gives up the line that is being typed
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 constexpr std::string_view kHelp =
     "/new              forget the conversation\n"
@@ -33,25 +29,31 @@ constexpr std::string_view kHelp =
     "/save FILE        write the conversation as JSON\n"
     "/usage            tokens of the last answer\n"
     "/quit             or Ctrl-D\n"
-    "A line that ends in \\ goes on; so does everything between two lines of \"\"\". Ctrl-C stops an answer.\n";
+    "A line that ends in \\ goes on; so does everything between two lines of \"\"\".\n"
+    "Ctrl-C stops an answer or discards what is being typed; a second one on an empty line leaves.\n";
 
-// A message of one or more lines. False at the end of the input.
-bool ReadMessage(bool terminal, std::string* text) {
+// A message of one or more lines. kLine: `text` is one. kDiscarded: all of it was given up. kInterrupted: the same, and
+// nothing had been typed. kEnd: of the input.
+LineInput::Got ReadMessage(LineInput& input, std::string* text) {
+  using Got = LineInput::Got;
   text->clear();
   bool block = false;
   for (;;) {
-    if (terminal) std::fputs(text->empty() && !block ? "> " : ". ", stderr);
+    const bool begins = text->empty() && !block;
     std::string line;
-    if (!std::getline(std::cin, line)) return !text->empty();
+    const Got got = input.Next(begins ? "> " : ". ", &line);
+    if (got == Got::kEnd) return text->empty() ? Got::kEnd : Got::kLine;
+    if (got == Got::kInterrupted) return begins ? Got::kInterrupted : Got::kDiscarded;
+    if (got == Got::kDiscarded) return got;
     if (line == "\"\"\"") {
-      if (block) return true;
+      if (block) return Got::kLine;
       block = true;
       continue;
     }
     const bool more = !block && !line.empty() && line.back() == '\\';
     if (more) line.pop_back();
     *text += line;
-    if (!block && !more) return true;
+    if (!block && !more) return Got::kLine;
     *text += '\n';
   }
 }
@@ -122,16 +124,27 @@ bool Command(ChatClient& client, const std::string& line, bool* quit) {
 }  // namespace
 
 int RunChat(const ChatOptions& options) {
-  const bool terminal = ::isatty(STDIN_FILENO) != 0;
+  LineInput input(interrupted);
+  const bool terminal = input.is_terminal();
   ChatClient client(options.settings);
   struct sigaction action = {};
-  action.sa_handler = &OnInterrupt;
+  action.sa_handler = [](int) { interrupted = true; };
   ::sigaction(SIGINT, &action, nullptr);
   if (terminal)
     std::fprintf(stderr, "%s at %s; /help lists the commands\n", client.model().c_str(), client.settings().url.c_str());
   std::string text;
   int status = 0;
-  while (ReadMessage(terminal, &text)) {
+  bool leaves = false;  // at the next Ctrl-C, if the line is empty
+  for (;;) {
+    const LineInput::Got got = ReadMessage(input, &text);
+    if (got == LineInput::Got::kEnd) break;
+    if (got != LineInput::Got::kLine) {
+      if (!terminal || (leaves && got == LineInput::Got::kInterrupted)) return kEndedByInterrupt;
+      std::fputs("\n[Ctrl-C again, Ctrl-D or /quit leaves]\n", stderr);
+      leaves = true;
+      continue;
+    }
+    leaves = false;
     if (text.find_first_not_of(" \t\n") == std::string::npos) continue;
     if (text.front() == '/') {
       bool quit = false;
@@ -140,11 +153,10 @@ int RunChat(const ChatOptions& options) {
       continue;
     }
     Terminal out(::isatty(STDOUT_FILENO) != 0);
-    stop_answer = false;
-    answering = true;
+    interrupted = false;
     try {
       const std::string finish =
-          client.Say(text, stop_answer,
+          client.Say(text, interrupted,
                      [&](std::string_view reasoning, std::string_view content) { out.Piece(reasoning, content); });
       out.End();
       if (finish != "stop") std::fprintf(stderr, "[%s]\n", finish.c_str());
@@ -154,7 +166,7 @@ int RunChat(const ChatOptions& options) {
       status = 2;
       if (!terminal) return status;
     }
-    answering = false;
+    interrupted = false;  // that was for the answer, even if it had just ended
   }
   return terminal ? 0 : status;
 }
