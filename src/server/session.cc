@@ -82,8 +82,7 @@ Session::Session(std::shared_ptr<Gate> gate, std::weak_ptr<Bell> bell, bool over
 
 Session::~Session() { gate_->GiveBodyBytes(counted_body_bytes_); }
 
-// ---- input
-// -----------------------------------------------------------------------------------------------------------
+// ---- input ----------------------------------------------------------------------------------------------------------
 
 bool Session::WantsInput() const {
   if (client_ended_ || state_ == State::kDone) return false;
@@ -224,8 +223,7 @@ void Session::OnError(TimePoint now) {
   }
 }
 
-// ---- answers
-// ---------------------------------------------------------------------------------------------------------
+// ---- answers --------------------------------------------------------------------------------------------------------
 
 void Session::Dispatch(TimePoint now) {
   std::shared_ptr<void> place = gate_->draining() ? nullptr : gate_->TakePlace(counted_body_bytes_);
@@ -434,8 +432,7 @@ void Session::Log(TimePoint now, bool gone) {
   gate_->hooks().access_log(record_);
 }
 
-// ---- time
-// ------------------------------------------------------------------------------------------------------------
+// ---- time -----------------------------------------------------------------------------------------------------------
 
 Session::TimePoint Session::Deadline() const {
   switch (state_) {

@@ -62,11 +62,11 @@ struct Conversation {
 // "low" 50, "high" 75, "xhigh" 75, "max" 100, or an integer from 1 to 100. Errors: kInvalidArgument.
 int ParseEffort(std::string_view name);
 
-// Renders up to the point where the model continues. `tools_prompt` may be null if no tools are shown.
-// Consecutive user messages and tool results form one user turn; tool results are put in the order of the
-// calls they answer. Everything from the conversation is text, but for the grounding tokens in an assistant's
-// recorded words. Errors: kInvalidArgument naming the field (messages[i].task, effort, ...); kUnsupported
-// when tools are shown and `tools_prompt` is null.
+// Renders up to the point where the model continues. `tools_prompt` may be null if no tools are shown. Consecutive user
+// messages and tool results form one user turn; tool results are put in the order of the calls they answer. Everything
+// from the conversation is text, but for the grounding tokens in an assistant's recorded words.
+// Errors: kInvalidArgument naming the field (messages[i].task, effort, ...); kUnsupported when tools are shown and
+// `tools_prompt` is null.
 Prompt RenderConversation(const Conversation& conversation, const ToolsPrompt* tools_prompt);
 
 // How a call of `name` begins: a prompt with `required_tool` ends with it.

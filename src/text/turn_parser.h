@@ -36,21 +36,16 @@ enum class TurnStart {
 // Where a rendered prompt leaves off, whose last turn is the assistant's.
 TurnStart StartOf(const Prompt& prompt);
 
-// A state machine over bytes. The events, with neighbouring texts of one kind joined, depend on the bytes
-// alone and not on how they were cut. Rules:
+// A state machine over bytes. The events, with neighbouring texts of one kind joined, depend on the bytes alone and not
+// on how they were cut. Rules:
 //  * Reasoning ends at the first </think>, or where a calls block begins.
-//  * A calls block begins only at "\n\n<｜DSML｜ calls>\n" (without the line breaks at the start of a
-//  section) followed by
-//    an invoke tag or the block's end; DSML quoted in prose is prose. The line breaks belong to nothing.
-//  * string="true" values are passed on as they arrive. string="false" values are passed on when complete, if
-//  they are
-//    JSON, otherwise as a string. An invoke body that is one JSON object instead of parameters is the
-//    arguments.
+//  * A calls block begins only at "\n\n<｜DSML｜ calls>\n" (without the line breaks at the start of a section) followed
+//    by an invoke tag or the block's end; DSML quoted in prose is prose. The line breaks belong to nothing.
+//  * string="true" values are passed on as they arrive. string="false" values are passed on when complete, if they are
+//    JSON, otherwise as a string. An invoke body that is one JSON object instead of parameters is the arguments.
 //  * A parameter given twice counts once, the first time. What follows the block is dropped.
-//  * At the end an unfinished call is closed, so its arguments parse, without a parameter of another type
-//  than string
-//    that was not complete. A tag that was begun is dropped if the DSML token's first bar was there, else it
-//    is text.
+//  * At the end an unfinished call is closed, so its arguments parse, without a parameter of another type than string
+//    that was not complete. A tag that was begun is dropped if the DSML token's first bar was there, else it is text.
 // Buffers at most one tag, one parameter of another type than string, or one invoke body. Not thread-safe.
 class TurnParser {
  public:
