@@ -14,6 +14,8 @@ namespace {
 
 using Floats = std::vector<float>;
 
+constexpr size_t kSlack = 64;  // behind the last page
+
 struct Row {
   Floats x;    // the streams [hc * D]
   Floats pre;  // [hc]
@@ -33,13 +35,13 @@ class Dense {
     rows_.resize(static_cast<size_t>(n_));
     const config::PageLayout& layout = model.page_layout();
     const int64_t pages = (n_ + layout.block_size - 1) / layout.block_size;
-    slab_.assign(static_cast<size_t>(pages * layout.page_bytes) + 64, 0xFF);
+    slab_.assign(static_cast<size_t>(pages * layout.page_bytes) + kSlack, 0xFF);
     std::copy(input.adopted.begin(), input.adopted.end(), slab_.begin());
     for (int64_t p = 0; p < pages; ++p) page_table_.push_back(static_cast<int32_t>(p));
     staging_.assign(static_cast<size_t>((n_ - start_) * model.slot_layout().row_stride), 0xFF);
   }
 
-  std::map<int64_t, Floats> Run() {
+  DenseOutput Run() {
     for (int64_t i = start_; i < n_; ++i) Embed(i);
     const int64_t seam = c_.last_kv_source();
     for (int64_t l = 0; l < c_.num_layers; ++l) {
@@ -49,7 +51,7 @@ class Dense {
       if (layer.compressor) WriteEntries(layer);
       for (int64_t i = attended; i < n_; ++i) Finish(layer, i, produced);
     }
-    std::map<int64_t, Floats> logits;
+    DenseOutput output;
     for (int64_t i = keep_; i < n_; ++i) {
       Collapse(i, model_.weights().norm);
       Floats row(static_cast<size_t>(c_.vocab_size));
@@ -59,9 +61,10 @@ class Dense {
       p.head = model_.weights().head;
       p.logits = row.data();
       ops::LogitsReference(p, pool_);
-      logits[i] = std::move(row);
+      output.logits[i] = std::move(row);
     }
-    return logits;
+    output.pages.assign(slab_.begin(), slab_.end() - kSlack);
+    return output;
   }
 
  private:
@@ -432,6 +435,6 @@ class Dense {
 
 }  // namespace
 
-DenseRows DenseLogits(const model::Model& model, const DenseInput& input) { return Dense(model, input).Run(); }
+DenseOutput RunDense(const model::Model& model, const DenseInput& input) { return Dense(model, input).Run(); }
 
 }  // namespace senko::runtime

@@ -23,7 +23,12 @@ struct DenseInput {
 
 using DenseRows = std::map<int64_t, std::vector<float>>;  // logits by position
 
-// Every row that runs the decoder pass. Text only.
-DenseRows DenseLogits(const model::Model& model, const DenseInput& input);
+struct DenseOutput {
+  DenseRows logits;            // of every row that runs the decoder pass
+  std::vector<uint8_t> pages;  // of [0, tokens), the adopted ones first: what a later hit adopts
+};
+
+// Text only.
+DenseOutput RunDense(const model::Model& model, const DenseInput& input);
 
 }  // namespace senko::runtime

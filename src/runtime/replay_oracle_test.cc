@@ -36,11 +36,7 @@ class ReplayOracle : public testing::TestWithParam<Shape> {
     LoadOptions load;
     load.directory = TestModelWithWindow(GetParam().config, GetParam().window);
     load.block_size = block_size;
-    for (const char* op : {"linear", "round_activations", "rms_norm", "mhc_mix", "mhc_collapse", "mhc_expand",
-                           "window_write", "compress", "entry_write", "key_write", "attention", "index_query", "select",
-                           "router", "experts", "output_proj", "engram_gather", "engram_inject", "logits"}) {
-      load.op_impl.push_back(std::string(op) + "=reference");
-    }
+    load.op_impl = ReferenceOps();
     answer_.clear();
     loaded_ = LoadModel(load);
   }
@@ -54,13 +50,23 @@ class ReplayOracle : public testing::TestWithParam<Shape> {
     return ids;
   }
 
-  // Runs `prompt` cold up to `hit` and then warm in `pieces`; every row of the warm run against the oracle.
   void Check(const std::vector<int32_t>& prompt, int64_t hit, const std::vector<int64_t>& pieces,
              config::DecoderReplay replay) {
+    CheckAll({prompt}, hit, pieces, replay);
+  }
+
+  // Runs the first `hit` tokens cold and then each prompt warm in `pieces`; every row of the warm runs against the
+  // oracle. The prompts begin with the same `hit` tokens and no two share a page more.
+  void CheckAll(const std::vector<std::vector<int32_t>>& prompts, int64_t hit, const std::vector<int64_t>& pieces,
+                config::DecoderReplay replay) {
     const model::Model& model = *loaded_.model;
-    const auto length = static_cast<int64_t>(prompt.size());
+    int64_t length = 0, most_pages = 2;
     const int64_t block = model.page_layout().block_size;
-    cache::PagePool pages(model.page_layout(), 2 * (length / block + 2));
+    for (const auto& prompt : prompts) {
+      length = std::max(length, static_cast<int64_t>(prompt.size()));
+      most_pages += 2 * (static_cast<int64_t>(prompt.size()) / block + 1);  // nothing is handed out twice
+    }
+    cache::PagePool pages(model.page_layout(), most_pages);
     cache::SlotPool slots(model.slot_layout(), 1);
     ThreadPool pool(1);
     CpuExecutor executor(model, pages, pool, model::WorkspaceLimits{length, 1});
@@ -69,17 +75,26 @@ class ReplayOracle : public testing::TestWithParam<Shape> {
     options.max_model_len = length + 1;
     options.decoder_replay = replay;
     PromptRunner runner(executor, slots, options);
-    const std::span<const int32_t> all(prompt);
     std::vector<uint8_t> adopted;
     if (hit > 0) {
-      runner.Run(all.first(static_cast<size_t>(hit)), pieces, "", {});
+      runner.Run(std::span(prompts[0]).first(static_cast<size_t>(hit)), pieces, "", {});
       // A fresh pool hands out its pages in order.
       adopted.assign(pages.slab(), pages.slab() + hit / block * model.page_layout().page_bytes);
     }
+    for (const auto& prompt : prompts) {
+      CheckWarm(runner, executor, prompt, hit, adopted, pieces, replay);
+      if (HasFatalFailure()) return;
+    }
+  }
+
+  void CheckWarm(PromptRunner& runner, CpuExecutor& executor, const std::vector<int32_t>& prompt, int64_t hit,
+                 const std::vector<uint8_t>& adopted, const std::vector<int64_t>& pieces,
+                 config::DecoderReplay replay) {
+    const auto length = static_cast<int64_t>(prompt.size());
     std::map<int64_t, std::vector<float>> got;
     int64_t rows = 0;
     const engine::SchedulerStats before = runner.stats();
-    const int64_t found = runner.Run(all, pieces, "", [&](std::span<const int64_t> positions) {
+    const int64_t found = runner.Run(prompt, pieces, "", [&](std::span<const int64_t> positions) {
       for (size_t r = 0; r < positions.size(); ++r) {
         std::vector<float> logits(static_cast<size_t>(loaded_.config.vocab_size));
         executor.Logits(static_cast<int64_t>(r), 1, logits.data(), nullptr);
@@ -95,7 +110,7 @@ class ReplayOracle : public testing::TestWithParam<Shape> {
     }
     EXPECT_EQ(runner.stats().replayed_rows - before.replayed_rows, hit > 0 ? static_cast<uint64_t>(window) : 0u);
     if (hit > 0) {
-      EXPECT_TRUE(std::equal(adopted.begin(), adopted.end(), pages.slab())) << "a shared page was written";
+      EXPECT_TRUE(std::equal(adopted.begin(), adopted.end(), executor.pages().slab())) << "a shared page was written";
     }
     DenseInput input;
     input.tokens = prompt;
@@ -103,7 +118,7 @@ class ReplayOracle : public testing::TestWithParam<Shape> {
     input.hit = hit;
     input.adopted = adopted;
     input.decoder_trims = trims;
-    const auto& expected = Oracle(model, input);
+    const auto& expected = Oracle(executor.model(), input);
     ASSERT_EQ(got.size(), expected.size());
     for (const auto& [position, logits] : expected) {
       const auto row = got.find(position);
@@ -119,7 +134,7 @@ class ReplayOracle : public testing::TestWithParam<Shape> {
                       std::ranges::equal(asked_tokens_, input.tokens) &&
                       std::ranges::equal(asked_adopted_, input.adopted);
     if (!same || answer_.empty()) {
-      answer_ = DenseLogits(model, input);
+      answer_ = RunDense(model, input).logits;
       asked_ = input;
       asked_tokens_.assign(input.tokens.begin(), input.tokens.end());
       asked_adopted_.assign(input.adopted.begin(), input.adopted.end());
@@ -160,6 +175,46 @@ TEST_P(ReplayOracle, NoCutChangesABit) {
     if (HasFatalFailure()) return;
   }
   Check(prompt, hit, {7}, config::DecoderReplay::kFull);
+}
+
+// Pages of 128 and 256: hits of one page and of two, prompts of one token more, of a window more and of whole pages.
+TEST_P(ReplayOracle, LargerPages) {
+  const int64_t w = GetParam().window;
+  struct Case {
+    int64_t block, hit;
+    std::vector<int64_t> lengths;
+  };
+  std::vector<Case> cases{
+      {128, 128, {129, 128 + w, 256}}, {128, 256, {257, 256 + w + 1}}, {256, 256, {257, 256 + w, 512}}};
+  if (w == 16) cases = {{128, 128, {129, 128 + w}}, {256, 256, {257}}};
+  if (w == 128) cases = {{128, 256, {257}}, {256, 256, {257}}};
+  for (const Case& one : cases) {
+    if (loaded_.model->page_layout().block_size != one.block) Load(one.block);
+    std::vector<std::vector<int32_t>> prompts;
+    for (const int64_t length : one.lengths) {
+      prompts.push_back(Prompt(length, static_cast<uint64_t>(length)));
+      std::copy_n(prompts[0].begin(), one.hit, prompts.back().begin());
+    }
+    CheckAll(prompts, one.hit, {w + 1}, config::DecoderReplay::kTrim);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// A prefix no longer than the window is no hit, though a whole page of it is there.
+TEST_P(ReplayOracle, APageWithinTheWindowIsNoHit) {
+  if (GetParam().window < 128) GTEST_SKIP() << "every page is longer than the window";
+  Load(128);
+  const std::vector<int32_t> prompt = Prompt(130, 4);
+  cache::PagePool pages(loaded_.model->page_layout(), 8);
+  cache::SlotPool slots(loaded_.model->slot_layout(), 1);
+  ThreadPool pool(1);
+  CpuExecutor executor(*loaded_.model, pages, pool, model::WorkspaceLimits{130, 1});
+  engine::SchedulerOptions options;
+  options.max_rows = 130;
+  options.max_model_len = 131;
+  PromptRunner runner(executor, slots, options);
+  runner.Run(std::span(prompt).first(128), {}, "", {});
+  CheckWarm(runner, executor, prompt, 0, {}, {130}, config::DecoderReplay::kTrim);
 }
 
 // Under `--all`: every hit and length near them, every cut, the other page sizes.

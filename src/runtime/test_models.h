@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "checkpoint/make_model.h"
@@ -46,6 +47,17 @@ class ModelFolders {
  private:
   std::filesystem::path root_;
 };
+
+// Every operator's definition, for what is compared with an oracle bit for bit.
+inline std::vector<std::string> ReferenceOps() {
+  std::vector<std::string> choices;
+  for (const char* op : {"linear", "round_activations", "rms_norm", "mhc_mix", "mhc_collapse", "mhc_expand",
+                         "window_write", "compress", "entry_write", "key_write", "attention", "index_query", "select",
+                         "router", "experts", "output_proj", "engram_gather", "engram_inject", "logits"}) {
+    choices.push_back(std::string(op) + "=reference");
+  }
+  return choices;
+}
 
 // The same configuration with another window.
 inline std::filesystem::path TestModelWithWindow(const std::string& config_name, int64_t window) {
