@@ -45,6 +45,7 @@ LoadedModel LoadModel(const LoadOptions& options) {
   model::ModelOptions model_options;
   model_options.numerics = options.numerics;
   model_options.block_size = options.block_size;
+  model_options.verify_rows = options.verify_rows;
   model_options.ops = ops::CpuOps();
   for (const std::string& choice : options.op_impl) {
     const size_t equals = choice.find('=');

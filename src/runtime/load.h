@@ -19,6 +19,7 @@ struct LoadOptions {
   numerics::NumericsMode numerics = numerics::NumericsMode::kModel;
   std::vector<std::string> op_impl;  // "attention=reference"
   int64_t block_size = 128;
+  int64_t verify_rows = 1;     // most rows of a sequence in a decode step; 1: nothing is drafted
   Profile* profile = nullptr;  // clocks every operator; outlives the model
 };
 

@@ -47,4 +47,13 @@ int64_t PlanInputs::KeptRow(const engine::StepPlan& plan, int64_t span, int64_t 
   return first_kept_[static_cast<size_t>(span)] + row;
 }
 
+std::span<const int32_t> PlanInputs::Drafts(const engine::StepPlan& plan, int64_t span, int64_t position) const {
+  const engine::PlannedSpan& s = plan.spans[static_cast<size_t>(span)];
+  const int64_t first = s.end - s.drafts;
+  if (position < first) return {};
+  SENKO_CHECK(position < s.end);
+  return std::span(ids_).subspan(static_cast<size_t>(s.first_id + first - s.ids_begin),
+                                 static_cast<size_t>(position + 1 - first));
+}
+
 }  // namespace senko::runtime

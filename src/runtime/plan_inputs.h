@@ -22,6 +22,8 @@ class PlanInputs {
   std::span<const model::SequenceInput> inputs() const { return inputs_; }
   // Index among the step's kept rows of the span's row at `position`.
   int64_t KeptRow(const engine::StepPlan& plan, int64_t span, int64_t position) const;
+  // The span's drafts up to `position`; none before the first.
+  std::span<const int32_t> Drafts(const engine::StepPlan& plan, int64_t span, int64_t position) const;
 
  private:
   std::vector<int32_t> ids_;  // the plan's, with every token known

@@ -133,13 +133,24 @@ void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
     job.sequence = plan.samples[i].sequence;
     job.position = plan.samples[i].position;
     job.logits = logits_.data() + row * vocab;
+    job.uncommitted = inputs_.Drafts(plan, plan.samples[i].span, plan.samples[i].position);
     jobs.push_back(job);
   }
   output->draws = sampler_.DrawAll(jobs, pool_);
-  for (size_t i = 0; i < plan.samples.size(); ++i) {
-    const int32_t token = output->draws[i].output.token;
-    output->result.tokens.push_back(token);
-    if (token >= 0) sampler_.Commit(plan.samples[i].sequence, token);
+  for (const SampleDraw& draw : output->draws) output->result.tokens.push_back(draw.output.token);
+  for (size_t i = 0; i < plan.samples.size();) {
+    const engine::PlannedSample& sample = plan.samples[i];
+    const engine::PlannedSpan& span = plan.spans[static_cast<size_t>(sample.span)];
+    const auto drawn = static_cast<size_t>(span.drafts + 1);
+    // A draft stands while it is the token drawn from the row before it; the first that is not ends the answer so far.
+    const std::span<const int32_t> drafts = inputs_.Drafts(plan, sample.span, span.end - 1);
+    size_t committed = 1;
+    while (committed < drawn && output->result.tokens[i + committed - 1] == drafts[committed - 1]) ++committed;
+    if (span.drafts > 0) output->result.committed.push_back(static_cast<int32_t>(committed));
+    for (size_t k = 0; k < committed; ++k) {
+      if (output->result.tokens[i + k] >= 0) sampler_.Commit(sample.sequence, output->result.tokens[i + k]);
+    }
+    i += drawn;
   }
   output->sampler_seconds = Since(start);
 }
