@@ -6,6 +6,14 @@
 #include "ops/norm/norm.h"
 
 namespace senko::model {
+namespace {
+
+template <typename T>
+size_t Held(const std::vector<T>& v) {
+  return v.capacity() * sizeof(T);
+}
+
+}  // namespace
 
 RowSet::RowSet(int64_t max_rows, int64_t max_sequences, int64_t rope_pairs)
     : max_rows_(max_rows),
@@ -17,6 +25,15 @@ RowSet::RowSet(int64_t max_rows, int64_t max_sequences, int64_t rope_pairs)
   is_image_.reserve(rows);
   row_counts_.reserve(static_cast<size_t>(max_sequences));
   sequence_kv_.reserve(static_cast<size_t>(max_sequences));
+}
+
+int64_t RowSet::bytes() const {
+  size_t total = rope_plain_.bytes() + rope_compressed_.bytes() + Held(is_image_) + Held(sequence_kv_);
+  for (const auto* v : {&positions_, &window_begin_, &seam_window_begin_, &source_rows_, &row_counts_}) {
+    total += Held(*v);
+  }
+  for (const auto* v : {&tokens_, &sequences_}) total += Held(*v);
+  return static_cast<int64_t>(total);
 }
 
 void RowSet::Clear() {
@@ -94,6 +111,8 @@ LatentSet::LatentSet(int ratio, int64_t max_rows, int64_t rope_pairs)
   latents_.reserve(static_cast<size_t>(max_rows));
   positions_.reserve(static_cast<size_t>(max_rows));
 }
+
+int64_t LatentSet::bytes() const { return static_cast<int64_t>(Held(latents_) + Held(positions_) + rope_.bytes()); }
 
 void LatentSet::Build(std::span<const SequenceInput> sequences, const RowSet& encoder,
                       std::span<const float> inv_freq) {

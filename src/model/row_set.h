@@ -38,6 +38,8 @@ class RowSet {
   // The last KV source in the decoder pass: these rows, but windows and staging of the encoder set.
   ops::RowBatch SeamBatch(const RowSet& encoder) const;
 
+  int64_t bytes() const;
+
  private:
   void Clear();
   void Add(const SequenceInput& s, int32_t sequence, int64_t begin, int64_t window_floor, int64_t window,
@@ -61,6 +63,7 @@ class LatentSet {
   int64_t size() const { return static_cast<int64_t>(latents_.size()); }
   const ops::LatentRef* latents() const { return latents_.data(); }
   const float* rope() const { return rope_.data(); }
+  int64_t bytes() const;
 
  private:
   int ratio_;

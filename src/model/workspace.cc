@@ -88,7 +88,7 @@ int64_t Workspace::bytes() const {
   }
   for (const auto* b : {&index_q_values, &index_q_scales, &staging, &seam_staging}) total += b->bytes();
   for (const auto* b : {&visible, &engram_rows}) total += b->bytes();
-  return static_cast<int64_t>(total);
+  return static_cast<int64_t>(total) + encoder.bytes() + decoder.bytes() + latents1.bytes() + latents2.bytes();
 }
 
 }  // namespace senko::model

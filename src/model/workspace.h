@@ -66,7 +66,7 @@ class Workspace {
   Buffer<uint8_t> staging;       // [rows] packed window rows, shared by all layers
   Buffer<uint8_t> seam_staging;  // the last KV source's, read again by the decoder pass
 
-  int64_t bytes() const;
+  int64_t bytes() const;  // of everything above
 };
 
 }  // namespace senko::model
