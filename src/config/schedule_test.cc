@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <vector>
 
+#include "config/decoder_replay.h"
 #include "config/kv_layout.h"
 #include "config/layer_schedule.h"
 #include "config/model_config.h"
@@ -33,6 +35,34 @@ TEST(LayerSchedule, IsTheReleasedTable) {
     EXPECT_EQ(plan.engram_slot, l == 1 ? 0 : l == 14 ? 1 : -1);
     EXPECT_EQ(plan.compressed_rope, l >= 2);
   }
+}
+
+// What runs behind the seam owns no KV in any model, so every prompt can be trimmed there; where no layer owns any,
+// trimming skips nothing.
+TEST(DecoderReplay, NoKvSourceLiesBehindTheSeam) {
+  int without = 0;
+  std::vector<std::filesystem::path> files;
+  const std::filesystem::path root(SENKO_SOURCE_DIR);
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/configs")) {
+    files.push_back(entry.path());
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(root / "models")) {
+    if (std::filesystem::exists(entry.path() / "config.json")) files.push_back(entry.path());
+  }
+  ASSERT_GE(files.size(), 8u);
+  for (const std::filesystem::path& file : files) {
+    SCOPED_TRACE(file.string());
+    const ModelConfig config = LoadModelConfig(file);
+    const int64_t seam = config.last_kv_source(), prompt = 100 * config.window;
+    for (const LayerPlan& plan : MakeLayerSchedule(config)) {
+      EXPECT_FALSE(plan.owns_kv && plan.layer > seam);
+      EXPECT_TRUE(plan.layer != seam || plan.owns_kv);
+    }
+    EXPECT_EQ(FirstKeptRow(config, prompt, DecoderReplay::kFull), 0);
+    EXPECT_EQ(FirstKeptRow(config, prompt, DecoderReplay::kTrim), seam < 0 ? 0 : prompt - config.window);
+    without += seam < 0;
+  }
+  EXPECT_GT(without, 0);
 }
 
 TEST(KvLayout, ReleasedCosts) {

@@ -231,6 +231,15 @@ TEST(Session, ReplayIsForgottenWhereWindowsNoLongerReach) {
   }
 }
 
+TEST(Session, WithoutKvSourcesTrimIsFull) {
+  Rig rig("window_only", "model");
+  const std::vector<int32_t> prompt = rig.Prompt(60, 13);
+  const Rows full = rig.Run(prompt, {25}, DecoderReplay::kFull);
+  ASSERT_EQ(full.size(), prompt.size());
+  ExpectSame(full, rig.Run(prompt, {25}, DecoderReplay::kTrim), "trim");
+  ExpectSame(full, rig.Run(prompt, {25}, DecoderReplay::kHalo), "halo");
+}
+
 TEST(Session, RefusedTokensChangeNothing) {
   Rig rig("mini10", "model");
   const std::vector<int32_t> prompt = rig.Prompt(40, 11);
