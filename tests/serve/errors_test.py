@@ -261,6 +261,19 @@ def test_bodies_over_the_limit(server):
     assert twice.startswith(b"HTTP/1.1 400 ")
 
 
+def test_the_default_limit_of_a_body(small):
+    """64 MiB are read and answered; one byte more is not, whether or not its length was told."""
+    limit = 64 << 20
+    body = json.dumps(BODIES[COMPLETIONS]).encode()
+    assert small.post(COMPLETIONS, body.ljust(limit)).status == 200
+    refused(small.post(COMPLETIONS, body.ljust(limit + 1)), status=413)
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"100000\r\n" + body.ljust(1 << 20) + b"\r\n"
+    spaces = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+    assert raw(small, head.encode() + chunk + spaces * 63 + b"0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    assert raw(small, head.encode() + chunk + spaces * 63 + b"1\r\n \r\n").startswith(b"HTTP/1.1 413 ")
+
+
 def test_methods_and_paths(server):
     refused(server.get(CHAT), status=405)
     refused(server.post("/v1/models", {}), status=405)

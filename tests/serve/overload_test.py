@@ -1,6 +1,7 @@
 """More than fits: refused quickly and exactly, small bodies that say when to try again; what was let in finishes."""
 import http.client
 import json
+import random
 import threading
 
 import pytest
@@ -69,6 +70,42 @@ def test_a_flood_fills_the_queue_exactly(server):
     server.wait_metric("num_requests_waiting", 0)
 
 
+def test_two_hundred_are_told_at_once(running, small_model):
+    """Eight are in; of two hundred that come together, and of two hundred more one by one, none. Each is told without
+    waiting for those who run: they take minutes, and a step of theirs some milliseconds."""
+    with running("--threads", 1, "--max-num-seqs", 2, "--max-num-waiting", 6, model=small_model) as server:
+        running_streams = [server.open_stream("/v1/completions", **LONG) for _ in range(2)]
+        waiting = []
+        try:
+            for stream in running_streams:
+                next(stream)
+
+            def one(_):
+                try:
+                    return server.open_stream("/v1/completions", **LONG)
+                except AssertionError as error:
+                    assert str(error).startswith("503"), error
+
+            waiting = [stream for stream in together(200, one) if stream]
+            assert len(waiting) == 6 == server.metrics()["num_requests_waiting"]
+            times = sorted(refused_after(server) for _ in range(200))
+            print(f"refused after {times[100] * 1e3:.1f} ms (median), {times[-1] * 1e3:.1f} ms at most")
+            # The median, since this machine has other work. It is a hundredth of this where nothing is waited for.
+            assert times[100] < 0.05, times
+        finally:
+            for stream in (*running_streams, *waiting):
+                stream.reset()
+        server.wait_metric("num_requests_running", 0)
+        server.wait_metric("num_requests_waiting", 0)
+
+
+def refused_after(server):
+    """Seconds that a refusal took, connection and all."""
+    reply = server.post("/v1/completions", LONG)
+    refused(reply, 503)
+    return reply.seconds
+
+
 def test_a_flood(server):
     """All at once: some are let in and finish, all others are told; nobody gets anything else."""
     replies = together(60, lambda i: server.post("/v1/completions", {"prompt": f"{i}", "max_tokens": 8}))
@@ -129,7 +166,7 @@ def test_more_than_the_pages_hold(running, small_model):
 
 
 def test_health_under_load(server):
-    """While the engine is as busy as it gets, and while a long prompt is read: live, ready, and quick."""
+    """While another decodes and a prompt of ten thousand tokens is read: live, ready, and quick."""
     stop = threading.Event()
     times = []
 
@@ -143,13 +180,20 @@ def test_health_under_load(server):
     with server.open_stream("/v1/completions", **LONG) as stream:
         next(stream)
         thread.start()
-        reply = server.post("/v1/completions", {"prompt": "a long one " * 500, "max_tokens": 1})
-        assert reply.status == 200
-        assert server.get("/ready").status == 200
+        draw = random.Random(3)
+        reply = server.post("/v1/completions", {"prompt": [draw.randrange(30, 500) for _ in range(10_000)],
+                                                "max_tokens": 1})
         stop.set()
+        assert reply.status == 200 and reply.json["usage"]["prompt_tokens"] == 10_000
+        assert server.get("/ready").status == 200
         thread.join(10)
         stream.reset()
-    assert len(times) > 3 and sorted(times)[len(times) // 2] < 0.25, times
+    times.sort()
+    middle = times[len(times) // 2]
+    print(f"{len(times)} times /health in {reply.seconds:.1f} s: {middle * 1e3:.1f} ms (median), "
+          f"{times[-1] * 1e3:.1f} ms at most")
+    # The median, since this machine has other work: a hundredth of this. Behind the prompt it would be seconds.
+    assert len(times) > 3 and middle < 0.05, times
 
 
 def test_keep_alive_connections_are_served_in_turn(server):

@@ -1,7 +1,12 @@
 """Start and end: what /health and /ready say, what a signal does to running requests, exit codes."""
+import contextlib
+import http.client
+import json
+import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -12,7 +17,6 @@ LONG = {"prompt": "go", "max_tokens": 30_000, "ignore_eos": True}
 
 def test_running_requests_finish(start, small_model):
     """In prefill, in decode, waiting, streamed and not: all get their whole answers; new ones are refused."""
-    import threading
     server = start("--threads", 1, "--max-num-seqs", 2, "--max-num-batched-tokens", 64, model=small_model)
     whole = []
     with server.open_stream("/v1/completions", prompt="decode", max_tokens=150, ignore_eos=True) as decode:
@@ -83,6 +87,58 @@ def test_the_time_to_finish_has_an_end(start):
         server.signal()
         assert server.wait_exit() == 0
         assert 0.9 < time.monotonic() - begin < 10
+
+
+@contextlib.contextmanager
+def looked_at(server, path):
+    """Somebody asks for `path` again and again; who is gone answers nobody."""
+    gone = threading.Event()
+
+    def look():
+        while not gone.is_set():
+            try:
+                server.get(path, seconds=5)
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        gone.set()
+        thread.join()
+
+
+def test_slow_readers_and_open_streams_at_the_end(start, small_model):
+    """Clients that take nothing, clients that read, and one that looks at the metrics while the time to finish ends: the
+    rest is dropped, whoever still had to be told, and the exit is clean. A program built with AddressSanitizer shows
+    here that the server, the engine and what both call go in the right order."""
+    server = start("--threads", 1, "--max-num-seqs", 16, "--shutdown-timeout", 1, model=small_model)
+    body = json.dumps({**LONG, "stream": True, "n": 2, "logprobs": 20}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with contextlib.ExitStack() as clients:
+        clients.enter_context(looked_at(server, "/metrics"))
+        for _ in range(6):
+            connection = clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            connection.sendall(head + body)
+        streams = [clients.enter_context(server.open_stream("/v1/completions", **LONG)) for _ in range(4)]
+        next(streams[0])
+        server.signal()
+        assert server.wait_exit() == 0
+    assert "unfinished" in server.errors()
+
+
+def test_a_load_that_fails_while_clients_ask(start, small_model, new_folder):
+    """The engine is there and the tokenizer is not: the message and exit code 2, whoever is being answered."""
+    model = new_folder("no_tokenizer") / "model"
+    shutil.copytree(small_model, model)
+    (model / "tokenizer.json").write_text("{}")
+    server = start("--threads", 1, model=model, wait=False)
+    with looked_at(server, "/metrics"), looked_at(server, "/health"):
+        assert server.wait_exit() == 2
+    assert "tokenizer.json" in server.errors()
 
 
 def test_idle_connections_do_not_hold_it(start):
