@@ -336,6 +336,7 @@ TEST(HttpRequests, CrossOrigin) {
   EXPECT_EQ(r.status, 204);
   EXPECT_EQ(r.headers["access-control-allow-origin"], "https://ours");
   EXPECT_THAT(r.headers["access-control-allow-headers"], HasSubstr("Authorization"));
+  EXPECT_EQ(r.headers["vary"], "Origin, Access-Control-Request-Headers");  // both decide what the answer is
   // Clients send headers of their own; a page may send any, as long as the list is one.
   const auto allowed = [&](const std::string& wanted) {
     return server
@@ -358,6 +359,7 @@ TEST(HttpRequests, CrossOrigin) {
   r = server.Ask("OPTIONS /echo HTTP/1.1\r\nHost: t\r\nOrigin: https://theirs\r\n" + preflight + "\r\n");
   EXPECT_EQ(r.status, 401);
   EXPECT_EQ(r.headers.count("access-control-allow-origin"), 0u);
+  EXPECT_EQ(r.headers["vary"], "Origin");
   r = server.Ask(Post("/echo", "x", "Origin: https://ours\r\nAuthorization: Bearer k\r\n"));
   EXPECT_EQ(r.status, 200);
   EXPECT_EQ(r.headers["access-control-allow-origin"], "https://ours");

@@ -77,7 +77,9 @@ class TestClient {
       const size_t line_end = head.find("\r\n", at), colon = head.find(':', at);
       std::string name = head.substr(at, colon - at);
       for (char& c : name) c = static_cast<char>(std::tolower(c));
-      r.headers[name] = head.substr(colon + 2, line_end - colon - 2);
+      std::string& value = r.headers[name];  // of several lines with one name: joined
+      if (!value.empty()) value += ", ";
+      value += head.substr(colon + 2, line_end - colon - 2);
       at = line_end + 2;
     }
     if (head_only || r.status == 204 || r.status == 100) {
