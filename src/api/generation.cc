@@ -159,6 +159,11 @@ void Generation::Start() {
   incoming_->exchange->OnGone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->Cancel();
   });
+  {
+    const std::lock_guard lock(mutex_);
+    posted_ = !inbox_.empty();  // mostly the engine has not said anything yet
+    if (!posted_) return;
+  }
   Post();
 }
 
