@@ -28,7 +28,7 @@ struct EngineOptions {
   int64_t max_model_len = 0;                 // tokens of a prompt and its answer together
   int64_t max_num_seqs = 64;                 // sequences running at once
   int64_t max_num_batched_tokens = 512;      // rows of a step
-  int64_t long_prefill_token_threshold = 0;  // most rows a prompt gets in a step while others want rows too
+  int64_t long_prefill_token_threshold = 0;  // most rows a prompt gets in a step; 0: no such cap
   int64_t max_num_waiting = 1024;            // requests of which nothing has run yet; more are refused as kOverloaded
   bool enable_prefix_caching = true;
   bool encoder_replay = true;           // false: hits only at stored window snapshots, exact

@@ -35,16 +35,12 @@ bool PrefixIndex::Insert(const PageHash& name, int32_t page) {
   return true;
 }
 
-void PrefixIndex::Remove(const PageHash& name, int32_t page) {
+void PrefixIndex::Remove(const PageHash& name) {
   const auto found = pages_.find(name);
-  if (found == pages_.end() || found->second != page) return;
+  if (found == pages_.end()) return;
+  const int32_t page = found->second;
   pages_.erase(found);
   pool_.Forget(page);
-}
-
-void PrefixIndex::Clear() {
-  for (const auto& [name, page] : pages_) pool_.Forget(page);
-  pages_.clear();
 }
 
 }  // namespace senko::cache

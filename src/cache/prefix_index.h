@@ -25,10 +25,9 @@ class PrefixIndex {
   std::vector<PageRef> Adopt(std::span<const PageHash> names);
   // The page's content is complete and will not change. False: another page has that name already, nothing happens.
   bool Insert(const PageHash& name, int32_t page);
-  // Takes the name away again, if it is this page that has it.
-  void Remove(const PageHash& name, int32_t page);
-  // Forgets every page; those in use stay with their owners.
-  void Clear();
+  // Takes the name away again, from whichever page has it; a page in use stays with its owners.
+  void Remove(const PageHash& name);
+  bool Contains(const PageHash& name) const { return pages_.contains(name); }
 
   int64_t size() const { return static_cast<int64_t>(pages_.size()); }
 

@@ -85,8 +85,19 @@ TEST(PrefixIndex, FindsTheLongestRunAndForgetsTheLeastRecentlyUsed) {
     EXPECT_EQ(pool.references(adopted[0].index()), 2);
   }
   adopted.clear();
-  index.Clear();
+  EXPECT_TRUE(index.Contains(names[0]));
+  index.Remove(names[0]);
+  index.Remove(names[2]);  // long gone
+  EXPECT_FALSE(index.Contains(names[0]));
+  EXPECT_TRUE(index.Contains(names[1]));
   EXPECT_EQ(index.Match(names), 0);
+  EXPECT_EQ(index.size(), 1);
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_EQ(pool.remembered_free_pages(), 1);
+  auto used = index.Adopt(std::span(names).subspan(1, 1));
+  index.Remove(names[1]);  // its owner keeps it
+  EXPECT_EQ(pool.references(used[0].index()), 1);
+  used.clear();
   EXPECT_EQ(pool.free_pages(), 2);
   EXPECT_EQ(pool.remembered_free_pages(), 0);
 }

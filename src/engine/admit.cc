@@ -16,24 +16,27 @@ constexpr size_t kMaxInOrder = 48, kMaxShortest = 16;
 }  // namespace
 
 void Scheduler::NamePages(Sequence& s, int64_t count) {
-  if (s.names.empty() && count > 0) {
-    s.names.push_back(
-        hasher_.Next(hasher_.Root(s.request->cache_salt), std::span(s.tokens).first(static_cast<size_t>(block_size_))));
-  }
-  while (static_cast<int64_t>(s.names.size()) < count) {
-    const std::span<const int32_t> page = std::span(s.tokens).subspan(s.names.size() * static_cast<size_t>(block_size_),
-                                                                      static_cast<size_t>(block_size_));
-    s.names.push_back(hasher_.Next(s.names.back(), page));
+  std::vector<int32_t> page(static_cast<size_t>(std::ssize(s.names) < count ? block_size_ : 0));
+  while (std::ssize(s.names) < count) {
+    const int64_t first = std::ssize(s.names) * block_size_;
+    for (int64_t i = 0; i < block_size_; ++i) page[static_cast<size_t>(i)] = s.token(first + i);
+    s.names.push_back(hasher_.Next(s.names.empty() ? hasher_.Root(s.request->cache_salt) : s.names.back(), page));
   }
 }
 
-Scheduler::Hit Scheduler::FindHit(Sequence& s) {
+// Waiting sequences are looked at in every step, so what was found last is only looked at from its end on: pages before
+// it may have gone since. `sure`: from the beginning.
+Scheduler::Hit Scheduler::FindHit(Sequence& s, bool sure) {
   Hit hit;
   if (!options_.prefix_caching || s.request->prompt_logits) return hit;
   // At least the last known token always runs.
   const int64_t whole = (s.known() - 1) / block_size_;
   NamePages(s, whole);
-  int64_t pages = index_.Match(std::span(s.names).first(static_cast<size_t>(whole)));
+  const auto names = std::span(s.names).first(static_cast<size_t>(whole));
+  s.matched = std::min(s.matched, whole);
+  if (sure || (s.matched > 0 && !index_.Contains(names[static_cast<size_t>(s.matched - 1)]))) s.matched = 0;
+  s.matched += index_.Match(names.subspan(static_cast<size_t>(s.matched)));
+  int64_t pages = s.matched;
   if (options_.encoder_replay) {
     if (pages * block_size_ <= config_.window) return hit;
     hit.tokens = pages * block_size_;
@@ -81,16 +84,20 @@ void Scheduler::AdmitArrivals(Draft& draft, int64_t share, std::vector<Want>* wa
   for (Sequence* s : Candidates()) {
     if (draft.rows_left == 0 || slots_.free_slots() == 0) return;
     if (s->pending > 0) continue;
-    Hit hit = FindHit(*s);
     // An arrival that would get no row now is better off outside: what others compute meanwhile may be a hit.
-    const int64_t todo = s->length() - hit.start;
-    bool first = true;
-    int64_t taken = 0;
-    for (const Want& want : *wants) {
-      if (Before()(want.sequence, s)) first = false;
-      if (want.sequence->remaining() <= todo) taken += std::min(want.sequence->remaining(), share);
-    }
-    if (!first && taken >= draft.rows_left) continue;
+    const auto gets_rows = [&](const Hit& hit) {
+      const int64_t todo = s->length() - hit.start;
+      bool first = true;
+      int64_t taken = 0;
+      for (const Want& want : *wants) {
+        if (Before()(want.sequence, s)) first = false;
+        if (want.sequence->remaining() <= todo) taken += std::min(want.sequence->remaining(), share);
+      }
+      return first || taken < draft.rows_left;
+    };
+    if (!gets_rows(FindHit(*s, false))) continue;
+    Hit hit = FindHit(*s, true);
+    if (!gets_rows(hit)) continue;
     if (!Admit(draft, *s, std::move(hit))) return;
     if (s->remaining() == 1) {
       AddSpan(draft, *s, 1, 0);
@@ -119,6 +126,7 @@ bool Scheduler::Admit(Draft& draft, Sequence& s, Hit hit) {
   s.planned = s.computed = hit.start;
   s.indexed = hit.tokens / block_size_;
   s.write_floor = hit.tokens;
+  s.first_written_page = std::min(s.first_written_page, hit.tokens / block_size_);
   s.keep_begin = KeepBegin(*s.request);
   s.replay_start = options_.encoder_replay ? hit.start : 0;
   s.tail_start = std::max(s.keep_begin, s.replay_start);
@@ -127,6 +135,8 @@ bool Scheduler::Admit(Draft& draft, Sequence& s, Hit hit) {
     draft.plan.load_snapshots.push_back({hit.snapshot.index(), s.residency.slot.index()});
     draft.step.reading.push_back(std::move(hit.snapshot));
     draft.step.loading.push_back(s.id);
+    s.last_step = draft.plan.step;  // names it, also if it gets no row yet: its slot is written
+    ++s.in_flight;
   }
   // A prompt counts once for all choices: another one comes this way after choice 0, if it found no slot at the fork.
   if (!s.was_scheduled && ChoiceOf(s.id) == 0) {

@@ -77,7 +77,6 @@ void Scheduler::Add(Request request) {
     s->request = shared;
     s->arrival = arrival;
     if (choice == 0) {
-      s->tokens = shared->prompt.ids;
       s->state = State::kWaiting;
       Enqueue(*s);
     }
@@ -139,6 +138,7 @@ void Scheduler::Advance(const StepResult& result) {
       s.drafts = result.drafts[i];
     }
   }
+  for (const uint64_t sequence : step.loading) --sequences_.at(sequence)->in_flight;
   for (const auto& [sequence, residence] : step.forks) {
     Computed(sequence, residence, sequences_.at(sequence)->prompt_tokens());
   }
@@ -173,6 +173,7 @@ void Scheduler::Advance(const StepResult& result) {
   }
   std::erase_if(draining_, [&](const Drained& d) { return d.step <= step.step; });
   for (const Span& span : step.spans) Forget(span.sequence);
+  for (const uint64_t sequence : step.loading) Forget(sequence);
   for (const auto& fork : step.forks) Forget(fork.first);
 }
 
@@ -205,10 +206,11 @@ void Scheduler::Computed(uint64_t sequence, uint64_t residence, int64_t end) {
 
 void Scheduler::Commit(Sequence& s, int32_t token, int64_t sample) {
   if (token < 0) {
+    s.broken = true;
     FinishSequence(s, Finish::kNumerical);
     return;
   }
-  s.tokens.push_back(token);
+  s.answer.push_back(token);
   ++stats_.committed_tokens;
   events_.push_back({Event::Kind::kToken, s.id, token, sample, Finish::kNone, 0, false});
   const Request& r = *s.request;
@@ -232,21 +234,19 @@ void Scheduler::IndexPages(Sequence& s) {
   }
 }
 
-// What led to a sequence's failure may lie in the pages that it wrote: nobody shall find them again.
+// What led to a sequence's failure may lie in the pages and snapshots that it wrote, before a preemption too: nobody
+// shall find them again. Whoever wrote the same ones beside it loses a chance of a hit, no more.
 void Scheduler::Disown(Sequence& s) {
-  NamePages(s, s.indexed);  // a fork has not named what it shares
-  for (int64_t page = s.write_floor / block_size_; page < s.indexed; ++page) {
-    index_.Remove(s.names[static_cast<size_t>(page)], s.residency.pages[static_cast<size_t>(page)].index());
+  for (auto page = s.first_written_page; page < std::ssize(s.names); ++page) {
+    index_.Remove(s.names[static_cast<size_t>(page)]);
+    snapshots_.Drop(s.names[static_cast<size_t>(page)]);
   }
 }
 
 void Scheduler::FinishSequence(Sequence& s, Finish finish, int32_t token) {
+  if (finish == Finish::kNumerical) Disown(s);
   if (s.state == State::kRunning) {
-    if (finish == Finish::kNumerical) {
-      Disown(s);
-    } else {
-      IndexPages(s);
-    }
+    if (finish != Finish::kNumerical) IndexPages(s);
     Leave(s);
     running_.erase(&s);
   } else if (s.state == State::kWaiting) {

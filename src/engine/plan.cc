@@ -110,7 +110,7 @@ void Scheduler::AddSpan(Draft& draft, Sequence& s, int64_t rows, int64_t drafts)
   span.first_id = static_cast<int64_t>(plan.ids.size());
   for (int64_t p = span.ids_begin; p < span.end; ++p) {
     if (p < s.known()) {
-      plan.ids.push_back(s.tokens[static_cast<size_t>(p)]);
+      plan.ids.push_back(s.token(p));
     } else if (p < s.length()) {
       SENKO_CHECK(s.last_step == plan.step - 1);
       plan.ids.push_back(TokenOfSample(s.pending_sample));
@@ -170,7 +170,6 @@ void Scheduler::PlanForks(Draft& draft, Sequence& parent, int64_t span) {
     const auto found = sequences_.find(id);
     if (found == sequences_.end()) continue;  // ended before it began
     Sequence& s = *found->second;
-    s.tokens = parent.request->prompt.ids;
     s.pending = 1;
     s.pending_sample = static_cast<int64_t>(draft.plan.samples.size());
     s.last_step = draft.plan.step;
@@ -190,6 +189,9 @@ void Scheduler::PlanForks(Draft& draft, Sequence& parent, int64_t span) {
       draft.plan.copy_slots.push_back({parent.residency.slot.index(), s.residency.slot.index()});
       s.planned = prompt;
       s.indexed = whole;  // the parent offers them
+      s.names.assign(parent.names.begin(),
+                     parent.names.begin() + std::min<std::ptrdiff_t>(whole, std::ssize(parent.names)));
+      s.first_written_page = parent.first_written_page;
       s.replay_start = parent.replay_start;
       s.write_floor = parent.write_floor;
       s.keep_begin = parent.keep_begin;

@@ -149,7 +149,7 @@ class Scheduler {
   std::vector<Sequence*> Candidates() const;
   void AdmitArrivals(Draft& draft, int64_t share, std::vector<Want>* wants);
   bool Admit(Draft& draft, Sequence& s, Hit hit);
-  Hit FindHit(Sequence& s);
+  Hit FindHit(Sequence& s, bool sure);
   void NamePages(Sequence& s, int64_t count);
   void Preempt(Sequence& s);
   void Leave(Sequence& s);  // gives the residency back once no step in flight uses it

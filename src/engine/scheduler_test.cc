@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -545,6 +546,82 @@ TEST(Scheduler, PagesBehindARowThatIsNotFiniteAreNotFoundAgain) {
   rig.Complete(Rig::MakeRequest(3, 100, 2));
   EXPECT_EQ(rig.cached[SequenceId(3, 0)], 32);
   EXPECT_EQ(rig.tokens[SequenceId(3, 0)].size(), 2u);
+}
+
+// A preempted sequence may fail in a step that was running: what it wrote before is its own all the same.
+TEST(Scheduler, PagesOfAPreemptedSequenceThatFailsAreNotFoundAgain) {
+  Rig rig({}, 8, 16, 9);
+  rig.scheduler->Add(Rig::MakeRequest(1, 50, 30));
+  rig.scheduler->Add(Rig::MakeRequest(2, 50, 30, 500));
+  std::deque<StepPlan> running;
+  while (rig.scheduler->stats().preemptions == 0) {
+    if (auto plan = rig.scheduler->Plan()) running.push_back(std::move(*plan));
+    if (running.size() < 2 || rig.scheduler->stats().preemptions > 0) continue;
+    rig.scheduler->Advance(rig.executor->Run(running.front(), 0, 0));
+    running.pop_front();
+  }
+  ASSERT_EQ(rig.scheduler->Find(SequenceId(2, 0))->state, State::kWaiting);
+  ASSERT_NE(rig.SpanOf(running.front(), 2), nullptr);
+  for (bool first = true; !running.empty(); first = false) {
+    StepResult result = rig.executor->Run(running.front(), 0, 0);
+    for (size_t i = 0; first && i < result.tokens.size(); ++i) {
+      if (running.front().samples[i].sequence == SequenceId(2, 0)) result.tokens[i] = -1;
+    }
+    rig.scheduler->Advance(result);
+    running.pop_front();
+  }
+  rig.Events();
+  EXPECT_EQ(rig.finished[SequenceId(2, 0)], Finish::kNumerical);
+  rig.RunOut();
+  EXPECT_EQ(rig.finished[SequenceId(1, 0)], Finish::kLength);
+  rig.Complete(Rig::MakeRequest(3, 50, 2, 500));
+  EXPECT_EQ(rig.cached[SequenceId(3, 0)], 0);
+}
+
+// The same of its snapshots: of the prompt's, and of the one that the step with the failed draw takes (row 63).
+TEST(Scheduler, SnapshotsBehindARowThatIsNotFiniteAreGone) {
+  SchedulerOptions options;
+  options.encoder_replay = false;
+  options.decoder_replay = config::DecoderReplay::kFull;
+  for (const size_t tokens : {size_t{0}, size_t{5}, size_t{14}}) {
+    Rig rig(options, 32, 16, 64, 4, 8);
+    rig.scheduler->Add(Rig::MakeRequest(1, 50, 20));
+    while (rig.tokens[SequenceId(1, 0)].size() < tokens || rig.snapshots->size() == 0) ASSERT_TRUE(rig.Step());
+    ASSERT_EQ(rig.tokens[SequenceId(1, 0)].size(), tokens);
+    bool saves = false;
+    ASSERT_TRUE(rig.Step([](StepResult& r) { r.tokens[0] = -1; }));
+    saves = !rig.plans.back().save_snapshots.empty();
+    EXPECT_EQ(saves, tokens == 14);
+    EXPECT_EQ(rig.finished[SequenceId(1, 0)], Finish::kNumerical);
+    EXPECT_EQ(rig.snapshots->size(), 0);
+    rig.RunOut();
+  }
+}
+
+// An arrival may begin from its snapshot in a step that has no row for it: the step writes its slot nevertheless.
+TEST(Scheduler, ASlotThatIsBeingLoadedIsNotGivenToAnother) {
+  SchedulerOptions options;
+  options.encoder_replay = false;
+  options.decoder_replay = config::DecoderReplay::kFull;
+  options.max_rows = 16;
+  Rig rig(options, 32, 16, 64, 12, 8);
+  rig.Complete(Rig::MakeRequest(1, 40, 1));
+  for (uint64_t id = 2; id < 10; ++id) rig.scheduler->Add(Rig::MakeRequest(id, 1, 20, static_cast<int32_t>(id) * 100));
+  while (rig.tokens.size() < 9) ASSERT_TRUE(rig.Step());
+  rig.scheduler->Add(Rig::MakeRequest(10, 100, 1, 5000));  // takes the eight rows that are left
+  rig.scheduler->Add(Rig::MakeRequest(11, 80, 1));         // goes on from the first one's snapshot
+  auto plan = rig.scheduler->Plan();
+  rig.Events();
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->load_snapshots.size(), 1u);
+  EXPECT_EQ(rig.cached[SequenceId(11, 0)], 32);
+  ASSERT_EQ(rig.SpanOf(*plan, 11), nullptr);
+  const int64_t free = rig.slots->free_slots();
+  rig.scheduler->End(SequenceId(11, 0), Finish::kCancelled);
+  EXPECT_EQ(rig.slots->free_slots(), free);
+  rig.scheduler->Advance(rig.executor->Run(*plan, 0, 0));
+  EXPECT_EQ(rig.slots->free_slots(), free + 1);
+  rig.RunOut();
 }
 
 // However many long prompts wait before it, a short one runs.

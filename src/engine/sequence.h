@@ -51,13 +51,15 @@ struct Sequence {
 
   int64_t waiting_length = 0;  // its length when it began to wait, by which short ones are found
 
-  std::vector<int32_t> tokens;         // the prompt, then every committed token
-  std::vector<cache::PageHash> names;  // of the whole pages of `tokens`, made when they are needed
+  std::vector<int32_t> answer;         // every committed token; before them stands the request's prompt
+  std::vector<cache::PageHash> names;  // of the whole pages of known tokens, made when they are needed
+  int64_t matched = 0;                 // pages of those that were found when it was last looked for a hit
 
   // [0, planned) is computed once the planned steps have run, [0, computed) has been.
   int64_t planned = 0;
   int64_t computed = 0;
-  int64_t indexed = 0;  // pages offered to the prefix index
+  int64_t indexed = 0;                     // pages offered to the prefix index
+  int64_t first_written_page = INT64_MAX;  // by any of its residencies
   // Draws of planned steps whose tokens are not known yet (0 or 1; any number while drafts are verified).
   int64_t pending = 0;
   int64_t pending_sample = 0;   // of the last step that includes the sequence
@@ -69,7 +71,7 @@ struct Sequence {
   uint64_t residence = 0;  // counts residencies: a step of an earlier one must not touch this one's progress
   bool was_scheduled = false;
   bool forked = false;                           // the first choice: the others have begun
-  bool broken = false;                           // a step of it did not run: nothing behind it may be kept
+  bool broken = false;                           // a step or a draw of it failed: nothing behind it may be kept
   std::optional<cache::PageHash> turn_snapshot;  // the last one taken behind the prompt; a later one replaces it
 
   // Replay (architecture.md section 3), of this residency.
@@ -79,10 +81,15 @@ struct Sequence {
   int64_t tail_start = 0;
 
   int64_t prompt_tokens() const { return request->prompt.size(); }
-  int64_t known() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t generated() const { return static_cast<int64_t>(answer.size()); }
+  int64_t known() const { return prompt_tokens() + generated(); }
+  // 0 <= position < known().
+  int32_t token(int64_t position) const {
+    return position < prompt_tokens() ? request->prompt.ids[static_cast<size_t>(position)]
+                                      : answer[static_cast<size_t>(position - prompt_tokens())];
+  }
   // Tokens it has or is sure to get.
   int64_t length() const { return known() + pending; }
-  int64_t generated() const { return known() - prompt_tokens(); }
   int64_t remaining() const { return length() - planned; }
 };
 

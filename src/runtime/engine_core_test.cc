@@ -348,6 +348,32 @@ TEST(EngineCore, PromptScoresDoNotDependOnTheCut) {
   }
 }
 
+// A request that bars every token fails in its first draw, with a row of it already on the way in the next step. Its
+// history has a hole there, which nobody else may notice.
+TEST(EngineCore, AFailedDrawEndsItsRequestOnly) {
+  EngineOptions options = Options("mini10");
+  const auto engine = LoadEngine(options);
+  const GenerationRequest ordinary = Ask(60, 1, 40, engine->limits());
+  const auto alone = Submit(*engine, ordinary);
+  alone->Wait();
+  ASSERT_EQ(alone->tokens[0].size(), 40u);
+  for (const bool looks_back : {false, true}) {
+    const auto beside = Submit(*engine, ordinary);
+    beside->WaitForTokens(2);
+    GenerationRequest hopeless = Ask(5, 2, 20, engine->limits());
+    hopeless.sampling.min_tokens = 1;
+    for (int32_t v = 0; v < engine->limits().vocab_size; ++v) hopeless.sampling.bad_words.push_back({v});
+    if (looks_back) hopeless.sampling.presence_penalty = 0.5f;
+    const auto failed = Submit(*engine, hopeless);
+    failed->Wait();
+    EXPECT_EQ(failed->finish[0], FinishReason::kError);
+    EXPECT_NE(failed->error.find("bad_words"), std::string::npos) << failed->error;
+    beside->Wait();
+    EXPECT_EQ(beside->finish[0], FinishReason::kLength) << beside->error;
+    EXPECT_EQ(beside->Ids(), alone->Ids());
+  }
+}
+
 TEST(EngineCore, StopsCancelsAndShutdownGiveEverythingBack) {
   EngineOptions options = Options("mini10");
   const auto engine = LoadEngine(options);

@@ -59,6 +59,7 @@ struct Sampler::SequenceState {
   uint64_t choice = 0;
   std::vector<int32_t> generated;  // committed; kept where looks_back()
   Counts counts;                   // of them; kept where penalises
+  bool failed = false;
 };
 
 // A thread's own; it stops growing.
@@ -114,6 +115,8 @@ std::string_view DescribeFailure(DrawFailure failure) {
       return "a logit is NaN or infinite; `senko inspect --scan` checks the weights";
     case DrawFailure::kNothingAllowed:
       return "no token may follow: min_tokens, bad_words and the output's structure together bar all of them";
+    case DrawFailure::kBefore:
+      return "the token before could not be drawn";
     case DrawFailure::kNone:
       break;
   }
@@ -191,6 +194,11 @@ void Sampler::Commit(uint64_t sequence, int32_t token) {
   ++s.counts.list[place->second].count;
 }
 
+void Sampler::Fail(uint64_t sequence) {
+  const auto found = sequences_.find(sequence);
+  if (found != sequences_.end()) found->second->failed = true;
+}
+
 void Sampler::End(uint64_t sequence) {
   const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) return;
@@ -219,6 +227,11 @@ TokenOutput Sampler::Logprobs(const float* logits, int32_t token, int top) const
 
 SampleDraw Sampler::Draw(const DrawJob& job) const {
   const SequenceState& s = Find(job.sequence);
+  SampleDraw draw;
+  if (s.failed) {
+    draw.failure = DrawFailure::kBefore;
+    return draw;
+  }
   const RequestState& request = *s.request;
   const SamplingOptions& o = *request.options;
   const int64_t drawn_before = job.position + 1 - request.prompt_tokens;
@@ -259,7 +272,6 @@ SampleDraw Sampler::Draw(const DrawJob& job) const {
     sample.banned = ops::ProcessCpu(process);
   }
   const int64_t token = ops::SampleCpu(sample);
-  SampleDraw draw;
   if (token < 0) {
     draw.failure = token == ops::kNothingAllowed ? DrawFailure::kNothingAllowed : DrawFailure::kNotFinite;
     return draw;

@@ -19,6 +19,7 @@ enum class DrawFailure {
   kNone,
   kNotFinite,       // a logit is NaN or infinite, before or after the penalties
   kNothingAllowed,  // min_tokens, bad words and the mask together bar every token
+  kBefore,          // a draw of the sequence has failed before this one
 };
 // For OutputChunk::error.
 std::string_view DescribeFailure(DrawFailure failure);
@@ -63,6 +64,9 @@ class Sampler {
   void Begin(uint64_t sequence, std::shared_ptr<const SamplingOptions> options, std::span<const int32_t> prompt);
   // The token counts: it is the sequence's next one.
   void Commit(uint64_t sequence, int32_t token);
+  // A draw of it failed, or the step that was to make one: there is no history to draw from any more, and what a step
+  // behind draws for it fails too. Unknown sequences are ignored.
+  void Fail(uint64_t sequence);
   // Unknown sequences are ignored.
   void End(uint64_t sequence);
 

@@ -402,6 +402,23 @@ TEST(Sampler, WhereEverythingIsBarredThatRequestFails) {
   }
 }
 
+// A step behind a failed draw was planned before anybody knew.
+TEST(Sampler, NothingIsDrawnBehindAFailure) {
+  Sampler sampler(kVocab, kEos);
+  const auto options = Options();
+  options->presence_penalty = 0.5f;  // looks back
+  const Row row(kVocab, 0);
+  for (const int choice : {0, 1}) sampler.Begin(Id(1, choice), options, kPrompt);
+  sampler.Fail(Id(1, 0));
+  sampler.Fail(Id(2));
+  for (const int ahead : {0, 1, 2}) {
+    const SampleDraw draw = sampler.Draw({Id(1, 0), kLastRow + ahead, row.data(), {}, nullptr});
+    EXPECT_EQ(draw.output.token, -1);
+    EXPECT_EQ(draw.failure, DrawFailure::kBefore);
+  }
+  EXPECT_GE(sampler.Draw({Id(1, 1), kLastRow, row.data(), {}, nullptr}).output.token, 0);
+}
+
 TEST(Sampler, SequencesEndWithNothingLeft) {
   Sampler sampler(kVocab, kEos);
   auto options = Options(1);

@@ -37,14 +37,26 @@ void StepRunner::End(const engine::StepPlan& plan) {
   }
 }
 
+// No copy of a list reads what another one writes.
+template <typename From, typename To>
+void StepRunner::CopyAll(const std::vector<engine::Copy>& copies, size_t bytes, const From& from, const To& to) {
+  pool_.ParallelFor(std::ssize(copies), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const engine::Copy& copy = copies[static_cast<size_t>(i)];
+      std::memcpy(to(copy.to), from(copy.from), bytes);
+    }
+  });
+}
+
 StepOutput StepRunner::Run(const engine::StepPlan& plan) {
   StepOutput output;
   output.result.step = plan.step;
   const auto start = std::chrono::steady_clock::now();
   const auto slot_bytes = static_cast<size_t>(slots_.layout().slot_bytes);
-  for (const engine::Copy& copy : plan.load_snapshots) {
-    std::memcpy(slots_.data(copy.to), snapshots_.data(copy.from), slot_bytes);
-  }
+  const auto slot = [this](int32_t index) { return slots_.data(index); };
+  const auto snapshot = [this](int32_t index) { return snapshots_.data(index); };
+  const auto page = [this](int32_t index) { return executor_.pages().data(index); };
+  CopyAll(plan.load_snapshots, slot_bytes, snapshot, slot);
   if (!plan.spans.empty()) {
     inputs_.Fill(plan, slots_);
     executor_.Run(inputs_.inputs());
@@ -52,15 +64,9 @@ StepOutput StepRunner::Run(const engine::StepPlan& plan) {
   }
   output.model_seconds = Since(start);
   Draw(plan, &output);
-  cache::PagePool& pages = executor_.pages();
-  for (const engine::Copy& copy : plan.copy_pages) {
-    std::memcpy(pages.data(copy.to), pages.data(copy.from), static_cast<size_t>(pages.layout().page_bytes));
-  }
-  for (const engine::Copy& copy : plan.copy_slots)
-    std::memcpy(slots_.data(copy.to), slots_.data(copy.from), slot_bytes);
-  for (const engine::Copy& copy : plan.save_snapshots) {
-    std::memcpy(snapshots_.data(copy.to), slots_.data(copy.from), slot_bytes);
-  }
+  CopyAll(plan.copy_pages, static_cast<size_t>(executor_.pages().layout().page_bytes), page, page);
+  CopyAll(plan.copy_slots, slot_bytes, slot, slot);
+  CopyAll(plan.save_snapshots, slot_bytes, slot, snapshot);
   inputs_.Drawn(plan, output.result.tokens);
   End(plan);
   return output;
@@ -75,6 +81,7 @@ StepOutput StepRunner::Abandon(const engine::StepPlan& plan) {
   for (const engine::PlannedSpan& span : plan.spans) {
     if (span.drafts > 0) output.result.committed.push_back(1);
   }
+  for (const engine::PlannedSample& sample : plan.samples) sampler_.Fail(sample.sequence);
   inputs_.Drawn(plan, output.result.tokens);
   End(plan);
   return output;
@@ -148,7 +155,12 @@ void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
     while (committed < drawn && output->result.tokens[i + committed - 1] == drafts[committed - 1]) ++committed;
     if (span.drafts > 0) output->result.committed.push_back(static_cast<int32_t>(committed));
     for (size_t k = 0; k < committed; ++k) {
-      if (output->result.tokens[i + k] >= 0) sampler_.Commit(sample.sequence, output->result.tokens[i + k]);
+      const int32_t token = output->result.tokens[i + k];
+      if (token < 0) {
+        sampler_.Fail(sample.sequence);
+        break;
+      }
+      sampler_.Commit(sample.sequence, token);
     }
     i += drawn;
   }

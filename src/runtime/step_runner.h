@@ -56,6 +56,9 @@ class StepRunner {
   void ScorePrompts(const engine::StepPlan& plan, StepOutput* output);
   void Draw(const engine::StepPlan& plan, StepOutput* output);
   void End(const engine::StepPlan& plan);
+  // `from` and `to`: where copy.from and copy.to lie, `bytes` each.
+  template <typename From, typename To>
+  void CopyAll(const std::vector<engine::Copy>& copies, size_t bytes, const From& from, const To& to);
 
   CpuExecutor& executor_;
   cache::SlotPool& slots_;
