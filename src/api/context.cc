@@ -18,7 +18,7 @@ ApiContext::ApiContext(Engine& engine, const text::Tokenizer& tokenizer, const t
       call_memory_(options_.call_memory_bytes),
       started_(UnixSeconds()),
       output_workers_(options_.output_threads),
-      request_workers_(options_.request_threads) {
+      request_workers_(options_.request_threads, Workers::Jobs::kLong) {
   SENKO_CHECK(!options_.model_names.empty());
 }
 

@@ -1,6 +1,6 @@
 #include "api/wake_batch.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "base/check.h"
 
@@ -13,6 +13,7 @@ thread_local WakeBatch* current = nullptr;
 
 WakeBatch::WakeBatch() {
   SENKO_CHECK(current == nullptr);
+  waiting_.reserve(kMost);
   current = this;
 }
 
@@ -21,17 +22,16 @@ WakeBatch::~WakeBatch() {
   current = nullptr;
 }
 
-void WakeBatch::Flush() {
-  for (const std::shared_ptr<Waker>& waker : waiting_) waker->Wake();
+void WakeBatch::Flush() noexcept {
+  for (const std::shared_ptr<Waker>& waker : waiting_) waker->WakeOnce();
   waiting_.clear();
 }
 
-void WakeBatch::Wake(std::shared_ptr<Waker> waker) {
-  if (current != nullptr) {
-    current->waiting_.push_back(std::move(waker));
-  } else {
-    waker->Wake();
-  }
+void WakeBatch::Wake(const std::shared_ptr<Waker>& waker) noexcept {
+  if (waker->woken_) return;
+  if (current == nullptr || current->waiting_.size() == kMost) return waker->WakeOnce();
+  std::vector<std::shared_ptr<Waker>>& waiting = current->waiting_;
+  if (std::find(waiting.begin(), waiting.end(), waker) == waiting.end()) waiting.push_back(waker);
 }
 
 }  // namespace senko::api

@@ -27,6 +27,7 @@ struct Workers::State {
   std::deque<std::function<void()>> jobs;
   int idle = 0;  // threads that wait: nobody is woken, which costs a system call, when all are at work
   bool stopping = false;
+  bool long_jobs = false;
   std::atomic<bool> quiet = false;  // jobs were posted since the last Wake
   std::vector<std::thread> threads;
 
@@ -49,7 +50,7 @@ struct Workers::State {
       job = nullptr;  // what it owns goes before the lock is taken
       const Clock::time_point now = Clock::now();
       lock.lock();
-      if (jobs.empty() || now - begun > kLongestBatch) {
+      if (jobs.empty() || long_jobs || now - begun > kLongestBatch) {
         lock.unlock();
         batch.Flush();
         begun = now;
@@ -59,7 +60,8 @@ struct Workers::State {
   }
 };
 
-Workers::Workers(int threads) : state_(std::make_unique<State>()) {
+Workers::Workers(int threads, Jobs jobs) : state_(std::make_unique<State>()) {
+  state_->long_jobs = jobs == Jobs::kLong;
   for (int i = 0; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->Run(); });
 }
 

@@ -9,7 +9,10 @@ namespace senko::api {
 
 class Workers {
  public:
-  explicit Workers(int threads);
+  // What jobs wake (WakeBatch) is put together: of short jobs for up to a millisecond and a job, of long ones each for
+  // itself, so that it does not wait for the next.
+  enum class Jobs { kShort, kLong };
+  explicit Workers(int threads, Jobs jobs = Jobs::kShort);
   ~Workers();  // stops
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

@@ -17,7 +17,7 @@ namespace senko::server {
 class Bell {
  public:
   virtual ~Bell() = default;
-  virtual void Ring() = 0;
+  virtual void Ring() noexcept = 0;
 };
 
 // Thread-safe. Rings once for everything that is queued until the next Take: a burst of events costs one wake-up and

@@ -11,7 +11,7 @@ namespace senko::server {
 namespace {
 
 struct CountingBell : Bell {
-  void Ring() override { ++rings; }
+  void Ring() noexcept override { ++rings; }
   std::atomic<int> rings = 0;
 };
 
@@ -44,7 +44,7 @@ TEST(Answer, RingsOnceForWhatLeavesTogether) {
 
 TEST(Answer, TicketGoesWithTheEndBeforeTheBellRings) {
   struct Looking : Bell {
-    void Ring() override { seen = ticket.use_count(); }
+    void Ring() noexcept override { seen = ticket.use_count(); }
     std::shared_ptr<int> ticket = std::make_shared<int>();
     std::atomic<int64_t> seen = 0;
   };

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 
+#include "api/workers.h"
 #include "server/test_server.h"
 
 namespace senko::server {
@@ -51,6 +53,36 @@ TEST(HttpStreams, BurstsFromAnyThreadKeepTheirOrder) {
   for (int k = 0; k < kEvents; ++k) expected += "data: " + std::to_string(k) + "\n\n";
   for (TestClient& client : clients) EXPECT_EQ(client.Read().body, expected);
   for (std::thread& thread : threads) thread.join();
+}
+
+// A worker's wake-up of an I/O thread may wait for its next job. Other threads' events to the same I/O thread do not
+// wait for that, however long the job is; and they take the first one's event along.
+TEST(HttpStreams, ALongJobHoldsUpNobody) {
+  HttpOptions options;
+  options.io_threads = 1;
+  TestServer server(options);
+  TestClient first = server.Connect(), second = server.Connect();
+  first.Send(Post("/hold", "x"));
+  const ExchangePtr of_worker = server.NextHeld();
+  second.Send(Post("/hold", "x"));
+  const ExchangePtr of_other = server.NextHeld();
+  for (const ExchangePtr& exchange : {of_worker, of_other}) exchange->BeginEvents();
+  for (TestClient* client : {&first, &second}) ASSERT_TRUE(client->ReadUntil("\r\n\r\n"));
+
+  api::Workers worker(1);
+  std::promise<void> go, begun, end;
+  worker.Post([future = go.get_future().share()] { future.wait(); });
+  worker.Post([&] { of_worker->Event("short"); });
+  worker.Post([&, future = end.get_future().share()] {
+    begun.set_value();
+    future.wait();
+  });
+  go.set_value();
+  begun.get_future().wait();
+  of_other->Event("other");
+  EXPECT_TRUE(second.ReadUntil("data: other\n\n", milliseconds(5000)));
+  EXPECT_TRUE(first.ReadUntil("data: short\n\n", milliseconds(5000)));
+  end.set_value();
 }
 
 TEST(HttpStreams, CommentsInSilenceAndOnlyInStreams) {

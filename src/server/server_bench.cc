@@ -108,7 +108,7 @@ BENCHMARK(TokensToClients)->Args({1, 5000})->Args({16, 5000})->Args({64, 5000})-
 // Event() alone, on the engine's thread.
 void EventCall(benchmark::State& state) {
   struct SilentBell : Bell {
-    void Ring() override {}
+    void Ring() noexcept override {}
   };
   auto answer = std::make_shared<Answer>("/x", std::make_shared<SilentBell>(), size_t{1} << 40, nullptr);
   answer->BeginEvents();

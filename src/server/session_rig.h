@@ -15,7 +15,7 @@ namespace senko::server {
 
 struct SessionRig {
   struct RungBell : Bell {
-    void Ring() override { rung = true; }
+    void Ring() noexcept override { rung = true; }
     bool rung = false;
   };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <boost/asio/bind_allocator.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -12,16 +14,18 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <cstring>
+#include <cstddef>
 #include <exception>
-#include <future>
+#include <memory>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "api/wake_batch.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "server/session.h"
 
@@ -36,11 +40,51 @@ using Clock = std::chrono::steady_clock;
 // Connections beyond max_connections that may still ask for /health, or are told 503; beyond these they are closed.
 constexpr int64_t kSpareConnections = 128;
 constexpr int kWritesInTurn = 16;  // then other connections have their turn
+constexpr int kAcceptsInTurn = 16;
+
+// Room for one operation that waits with Asio, so that asking for it needs no memory: what all depends on is asked for
+// in this way. Given back before the operation's function runs, which may ask again.
+class Room {
+ public:
+  template <typename T>
+  class Allocator {
+   public:
+    using value_type = T;
+    explicit Allocator(Room* room) : room_(room) {}
+    template <typename U>
+    Allocator(const Allocator<U>& other) : room_(other.room_) {}  // NOLINT(google-explicit-constructor)
+    T* allocate(size_t count) {
+      static_assert(sizeof(T) <= kBytes);
+      SENKO_CHECK(count == 1 && !room_->taken_.exchange(true));
+      return reinterpret_cast<T*>(room_->bytes_);
+    }
+    void deallocate(T*, size_t) { room_->taken_ = false; }
+    template <typename U>
+    bool operator==(const Allocator<U>& other) const {
+      return room_ == other.room_;
+    }
+
+   private:
+    template <typename>
+    friend class Allocator;
+    Room* room_;
+  };
+  template <typename Function>
+  auto Bind(Function function) {
+    return asio::bind_allocator(Allocator<char>(this), std::move(function));
+  }
+
+ private:
+  static constexpr size_t kBytes = 256;
+  alignas(std::max_align_t) char bytes_[kBytes];
+  std::atomic<bool> taken_ = false;
+};
 
 class Connection;
 
 // One thread and what runs on it.
 struct Loop final : api::Waker {
+  Room wake_room, stop_room;
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::thread thread;
@@ -50,13 +94,17 @@ struct Loop final : api::Waker {
 
   // Connections with something to send, from any thread.
   std::mutex mutex;
-  std::vector<std::weak_ptr<Connection>> rung;   // under it; who finds it empty wakes the loop
-  std::vector<std::weak_ptr<Connection>> taken;  // of this loop's thread
+  std::shared_ptr<Connection> rung;  // under it; the last of them, each has the one before
+  bool ended = false;                // under it; nobody is rung for any more
 
-  void Wake() override {
-    asio::post(context, [this] { TakeRung(); });
+  void Wake() noexcept override {
+    asio::post(context, wake_room.Bind([this] {
+      Awake();
+      TakeRung();
+    }));
   }
-  void TakeRung();
+  void TakeRung() noexcept;
+  void Stop() noexcept;
 };
 
 // A socket, moved along by whatever happens to it: readable, writable, time, a bell. All but Ring run on the loop's
@@ -64,36 +112,60 @@ struct Loop final : api::Waker {
 class Connection final : public Bell, public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<Loop> loop, tcp::socket socket, std::shared_ptr<Gate> gate)
-      : loop_(std::move(loop)), socket_(std::move(socket)), timer_(loop_->context), gate_(std::move(gate)) {}
+      : loop_(std::move(loop)), socket_(std::move(socket)), timer_(loop_->context), gate_(std::move(gate)) {
+    ++gate_->connections;
+  }
+  ~Connection() override {
+    if (!closed_) --gate_->connections;  // never started
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
-  void Start(bool over_limit) {
-    error_code ignored;
-    socket_.non_blocking(true, ignored);
-    socket_.set_option(tcp::no_delay(true), ignored);
-    // What a slow reader has not taken shall wait here, where it is counted, and not in the system's buffers.
-    const int unsent_bytes = 256 << 10;
-    setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof(unsent_bytes));
-    session_ = std::make_unique<Session>(gate_, weak_from_this(), over_limit, Clock::now());
-    Turn();
+  void Start(bool over_limit) noexcept {
+    try {
+      error_code ignored;
+      socket_.non_blocking(true, ignored);
+      socket_.set_option(tcp::no_delay(true), ignored);
+      // What a slow reader has not taken shall wait here, where it is counted, and not in the system's buffers.
+      const int unsent_bytes = 256 << 10;
+      setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof(unsent_bytes));
+      session_ = std::make_unique<Session>(gate_, weak_from_this(), over_limit, Clock::now());
+      Turn();
+    } catch (const std::exception&) {
+      Break();
+    }
   }
 
-  void Ring() override {
+  void Ring() noexcept override {
     {
-      // Weak: a ring after the loop's end stays here, in what the connection owns.
       const std::lock_guard lock(loop_->mutex);
-      loop_->rung.push_back(weak_from_this());
-      if (loop_->rung.size() > 1) return;
+      if (loop_->ended) return;
+      if (!rung_) {
+        rung_ = true;
+        next_rung_ = std::exchange(loop_->rung, shared_from_this());
+      }
     }
     api::WakeBatch::Wake(loop_);
   }
 
-  void OnRing() {
+  // What Ring asked for. Returns the next that asked.
+  std::shared_ptr<Connection> TakeRing() noexcept {
+    std::shared_ptr<Connection> next;
+    {
+      const std::lock_guard lock(loop_->mutex);
+      rung_ = false;
+      next = std::move(next_rung_);
+    }
     Event([this] { session_->OnRing(Clock::now()); });
+    return next;
   }
 
-  void Stop() {
+  void Stop() noexcept {
     if (closed_) return;
-    session_->OnStop(Clock::now());
+    try {
+      if (session_) session_->OnStop(Clock::now());
+    } catch (const std::exception&) {  // memory: it goes all the same
+    }
     Close();
   }
 
@@ -101,16 +173,23 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
   // Something happened: `function` tells the session, and what follows from it is done. An exception (memory) costs
   // this connection and no other.
   template <typename Function>
-  void Event(const Function& function) {
+  void Event(const Function& function) noexcept {
     if (closed_) return;
     try {
       function();
       Turn();
     } catch (const std::exception&) {
-      if (closed_) return;
-      session_->OnError(Clock::now());
-      Close();
+      Break();
     }
+  }
+
+  void Break() noexcept {
+    if (closed_) return;
+    try {
+      if (session_) session_->OnError(Clock::now());
+    } catch (const std::exception&) {  // its owners are told by its end
+    }
+    Close();
   }
 
   void Turn() {
@@ -196,10 +275,10 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
     return session_->HasOutput();
   }
 
-  void Close() {
+  void Close() noexcept {
     closed_ = true;
     error_code ignored;
-    if (session_->reset()) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    if (session_ && session_->reset()) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
     socket_.close(ignored);
     timer_.cancel();
     session_.reset();
@@ -217,17 +296,33 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
   bool awaits_write_ = false;
   bool shut_ = false;
   bool closed_ = false;
+
+  // Under the loop's mutex.
+  std::shared_ptr<Connection> next_rung_;
+  bool rung_ = false;  // between Ring and TakeRing
 };
 
-void Loop::TakeRung() {
+void Loop::TakeRung() noexcept {
+  std::shared_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex);
-    taken.swap(rung);
+    connection = std::move(rung);
   }
-  for (const std::weak_ptr<Connection>& weak : taken) {
-    if (const auto connection = weak.lock()) connection->OnRing();
+  while (connection) connection = connection->TakeRing();
+}
+
+void Loop::Stop() noexcept {
+  stopping = true;
+  while (!connections.empty()) {
+    const std::shared_ptr<Connection> connection = *connections.begin();
+    connection->Stop();
   }
-  taken.clear();
+  {
+    const std::lock_guard lock(mutex);
+    ended = true;
+  }
+  TakeRung();  // those who rang own this loop
+  work.reset();
 }
 
 // Every connection needs a descriptor: the soft limit is raised to the hard one. Returns it.
@@ -247,6 +342,7 @@ int64_t RaiseFileLimit() {
 struct TcpServer::Impl {
   std::shared_ptr<Gate> gate;
   std::vector<std::shared_ptr<Loop>> loops;
+  Room accept_room;
   std::unique_ptr<tcp::acceptor> acceptor;  // of loops[0]
   std::unique_ptr<asio::steady_timer> pause;
   int64_t max_connections = 0;
@@ -254,7 +350,9 @@ struct TcpServer::Impl {
   int port = 0;
 
   void Listen();
-  void Accept();
+  void AwaitAccept() noexcept;
+  void Pause() noexcept;
+  bool Accept();
   void Accepted(const std::shared_ptr<Loop>& loop, tcp::socket socket);
 };
 
@@ -275,6 +373,7 @@ void TcpServer::Impl::Listen() {
   }
   if (!error) acceptor->bind(endpoint, error);
   if (!error) acceptor->listen(tcp::acceptor::max_listen_connections, error);
+  if (!error) acceptor->non_blocking(true, error);
   if (error) {
     throw Error(ErrorCode::kIo, "--host " + options.host + " --port " + std::to_string(options.port) +
                                     ": cannot listen: " + error.message());
@@ -283,37 +382,59 @@ void TcpServer::Impl::Listen() {
   pause = std::make_unique<asio::steady_timer>(loops[0]->context);
 }
 
-void TcpServer::Impl::Accept() {
-  const std::shared_ptr<Loop> loop = loops[next_loop++ % loops.size()];
-  acceptor->async_accept(loop->context, [this, loop](error_code error, tcp::socket socket) {
+// Asks for nothing that could be missing: whatever one connection runs into, there is a next.
+void TcpServer::Impl::AwaitAccept() noexcept {
+  acceptor->async_wait(tcp::acceptor::wait_read, accept_room.Bind([this](error_code error) noexcept {
     if (error == asio::error::operation_aborted || !acceptor->is_open()) return;
+    bool more = false;
+    try {
+      more = Accept();
+    } catch (const std::exception&) {  // memory: it costs this connection
+    }
+    if (more) {
+      AwaitAccept();
+    } else {
+      Pause();
+    }
+  }));
+}
+
+// No descriptors or no memory: trying at once would only spin.
+void TcpServer::Impl::Pause() noexcept {
+  try {
+    pause->expires_after(std::chrono::milliseconds(50));
+    pause->async_wait([this](error_code stopped) {
+      if (!stopped) AwaitAccept();
+    });
+  } catch (const std::exception&) {
+    AwaitAccept();
+  }
+}
+
+// False when there is no use in trying again at once.
+bool TcpServer::Impl::Accept() {
+  for (int i = 0; i < kAcceptsInTurn; ++i) {
+    const std::shared_ptr<Loop>& loop = loops[next_loop++ % loops.size()];
+    tcp::socket socket(loop->context);
+    error_code error;
+    acceptor->accept(socket, error);
+    if (error == asio::error::would_block || error == asio::error::try_again) return true;
     if (!error) {
       Accepted(loop, std::move(socket));
     } else if (error != asio::error::connection_aborted) {
-      // No descriptors or no memory: trying at once would only spin.
-      pause->expires_after(std::chrono::milliseconds(50));
-      pause->async_wait([this](error_code stopped) {
-        if (!stopped) Accept();
-      });
-      return;
+      return false;
     }
-    Accept();
-  });
+  }
+  return true;
 }
 
 void TcpServer::Impl::Accepted(const std::shared_ptr<Loop>& loop, tcp::socket socket) {
   ++gate->accepted;
-  const int64_t count = ++gate->connections;
-  if (count > max_connections + kSpareConnections) {
-    --gate->connections;
-    return;
-  }
+  if (gate->connections >= max_connections + kSpareConnections) return;
   auto connection = std::make_shared<Connection>(loop, std::move(socket), gate);
-  asio::post(loop->context, [loop, gate = gate, connection, over_limit = count > max_connections] {
-    if (loop->stopping) {
-      --gate->connections;
-      return;
-    }
+  const bool over_limit = gate->connections > max_connections;
+  asio::post(loop->context, [loop, connection = std::move(connection), over_limit] {
+    if (loop->stopping) return;
     loop->connections.insert(connection);
     connection->Start(over_limit);
   });
@@ -327,46 +448,47 @@ TcpServer::TcpServer(std::shared_ptr<Gate> gate) : impl_(std::make_unique<Impl>(
   impl_->gate = std::move(gate);
   for (int i = 0; i < options.io_threads; ++i) impl_->loops.push_back(std::make_shared<Loop>());
   impl_->Listen();
-  impl_->Accept();
-  for (const std::shared_ptr<Loop>& loop : impl_->loops) {
-    loop->thread = std::thread([loop] {
-      for (;;) {
-        try {
-          loop->context.run();
-          return;
-        } catch (const std::exception&) {  // memory, outside any connection: the loop goes on
+  try {
+    for (const std::shared_ptr<Loop>& loop : impl_->loops) {
+      loop->thread = std::thread([loop] {
+        for (;;) {
+          try {
+            loop->context.run();
+            return;
+          } catch (const std::exception&) {  // memory, outside any connection: the loop goes on
+          }
         }
-      }
-    });
+      });
+    }
+    asio::post(impl_->loops[0]->context, [impl = impl_.get()] { impl->AwaitAccept(); });
+  } catch (...) {
+    Stop();
+    throw;
   }
 }
 
-// Without memory to post a closure the threads cannot be told to end, and neither can the program go on.
-TcpServer::~TcpServer() { Stop(); }  // NOLINT(bugprone-exception-escape)
+TcpServer::~TcpServer() { Stop(); }
 
 int TcpServer::port() const { return impl_->port; }
 
 void TcpServer::Stop() {
   if (impl_->loops.empty() || !impl_->loops[0]->thread.joinable()) return;
   // First no more connections: none may come to a loop that has ended.
-  std::promise<void> closed;
-  asio::post(impl_->loops[0]->context, [&] {
+  std::binary_semaphore closed{0};
+  asio::post(impl_->loops[0]->context, impl_->loops[0]->stop_room.Bind([&] {
     error_code ignored;
     impl_->acceptor->close(ignored);
     impl_->pause->cancel();
-    closed.set_value();
-  });
-  closed.get_future().wait();
+    closed.release();
+  }));
+  closed.acquire();
   for (const std::shared_ptr<Loop>& loop : impl_->loops) {
-    asio::post(loop->context, [loop] {
-      loop->stopping = true;
-      const std::vector<std::shared_ptr<Connection>> open(loop->connections.begin(), loop->connections.end());
-      for (const std::shared_ptr<Connection>& connection : open) connection->Stop();
-      loop->work.reset();
-    });
+    asio::post(loop->context, loop->stop_room.Bind([loop = loop.get()] { loop->Stop(); }));
   }
   // Each loop runs out of work by itself: nothing that was posted is left undone.
-  for (const std::shared_ptr<Loop>& loop : impl_->loops) loop->thread.join();
+  for (const std::shared_ptr<Loop>& loop : impl_->loops) {
+    if (loop->thread.joinable()) loop->thread.join();
+  }
   impl_->acceptor.reset();
   impl_->pause.reset();
 }
