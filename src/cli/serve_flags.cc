@@ -131,6 +131,11 @@ void AddHttpFlags(CLI::App& c, server::HttpOptions& o) {
       ->check(Within(server::kBufferedBodyBytes))
       ->capture_default_str()
       ->group("HTTP");
+  c.add_option("--max-buffered-answer-bytes", o.max_buffered_answer_bytes,
+               "Of all answers not yet sent; what would go beyond it is refused with 503, or its stream ends")
+      ->check(Within(server::kBufferedAnswerBytes))
+      ->capture_default_str()
+      ->group("HTTP");
   c.add_option("--max-unsent-bytes", o.max_unsent_bytes,
                "Of a stream; a slower reader counts as gone. Of one event a 128th counts at most")
       ->check(Within(server::kUnsentBytes))

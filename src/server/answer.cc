@@ -1,6 +1,7 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "server/error_body.h"
@@ -8,33 +9,61 @@
 namespace senko::server {
 namespace {
 
+constexpr int64_t kAlwaysBytes = 16 << 10;  // of one answer, that are kept even where the ledger has no room
 constexpr size_t kBurst = 128;  // events, whatever their size, that a client need not have read; one for each choice
 
 }  // namespace
 
-Answer::Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, std::shared_ptr<void> ticket)
-    : path_(std::move(path)), max_unsent_bytes_(max_unsent_bytes), bell_(std::move(bell)), ticket_(std::move(ticket)) {}
+Answer::Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, Share share)
+    : path_(std::move(path)), max_unsent_bytes_(max_unsent_bytes), bell_(std::move(bell)), share_(std::move(share)) {
+  queue_.held = Held(share_.ledger);
+}
 
-// Rings, outside the lock, unless the connection already knows. The ticket goes first: whoever reads the end of this
-// answer finds its place free.
+// Under the lock. Counts bytes that are about to be queued.
+bool Answer::Hold(size_t bytes) {
+  const auto more = static_cast<int64_t>(bytes);
+  if (taken_bytes_ + queue_.held.bytes() + more > kAlwaysBytes) return queue_.held.Take(more);
+  queue_.held.Force(more);
+  return true;
+}
+
+// Rings, outside the lock, unless the connection already knows.
 void Answer::Queued(std::unique_lock<std::mutex> lock) {
-  std::shared_ptr<void> ticket;
-  if (state_ == State::kEnded || overflowed_) ticket = std::move(ticket_);
+  std::shared_ptr<void> place;
+  Held body;
+  if (state_ == State::kEnded || overflowed_) {
+    body = std::move(share_.body);
+    (overflowed_ ? place : queue_.place) = std::move(share_.place);
+  }
   std::shared_ptr<Bell> bell;
   if (!rung_) bell = bell_;
   rung_ = true;
   lock.unlock();
-  ticket.reset();
+  place.reset();
+  body.Clear();
   if (bell) bell->Ring();
 }
 
 void Answer::Reply(int status, std::string_view content_type, std::string body, Headers headers) {
   std::unique_lock lock(mutex_);
   if (state_ != State::kPending || gone_) return;
+  queue_.content_type = content_type;
+  if (!Hold(body.size())) {
+    const bool ever = static_cast<int64_t>(body.size()) <= share_.ledger->limit();
+    status = ever ? 503 : 500;
+    body = HttpErrorBody(path_, status,
+                         ever ? "answers that their clients have not read yet take all the memory there is for them"
+                              : "the answer is larger than --max-buffered-answer-bytes",
+                         ever ? "overloaded" : "answer_too_large");
+    queue_.content_type = "application/json";
+    headers.clear();
+    if (ever) headers.emplace_back("Retry-After", "1");
+    queue_.refused = ever;
+    queue_.held.Force(static_cast<int64_t>(body.size()));
+  }
   state_ = State::kEnded;
   queue_.begins = queue_.ends = true;
   queue_.status = status;
-  queue_.content_type = content_type;
   queue_.headers = std::move(headers);
   queue_.data = std::move(body);
   Queued(std::move(lock));
@@ -43,27 +72,29 @@ void Answer::Reply(int status, std::string_view content_type, std::string body, 
 void Answer::BeginEvents() {
   std::unique_lock lock(mutex_);
   if (state_ != State::kPending || gone_) return;
-  state_ = State::kEvents;
-  queue_.begins = queue_.events = true;
-  queue_.status = 200;
   queue_.content_type = "text/event-stream; charset=utf-8";
   // The second one keeps nginx from holding events back.
   queue_.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  state_ = State::kEvents;
+  queue_.begins = queue_.events = true;
+  queue_.status = 200;
   Queued(std::move(lock));
 }
 
 void Answer::Event(std::string_view data, std::string_view name) {
   std::unique_lock lock(mutex_);
   if (state_ != State::kEvents || gone_ || overflowed_) return;
-  if (queue_counts_ + taken_counts_ > max_unsent_bytes_) {
+  const size_t bytes = (name.empty() ? 0 : 8 + name.size()) + 8 + data.size();
+  if (queue_counts_ + taken_counts_ > max_unsent_bytes_ || !Hold(bytes)) {
     overflowed_ = true;
     rung_ = false;
     queue_.data = {};
+    queue_.held.Clear();
   } else {
-    const size_t before = queue_.data.size();
+    queue_.data.reserve(queue_.data.size() + bytes);  // all of the event or nothing
     if (!name.empty()) queue_.data.append("event: ").append(name).append("\n");
     queue_.data.append("data: ").append(data).append("\n\n");
-    queue_counts_ += std::min(queue_.data.size() - before, max_unsent_bytes_ / kBurst);
+    queue_counts_ += std::min(bytes, max_unsent_bytes_ / kBurst);
   }
   Queued(std::move(lock));
 }
@@ -76,14 +107,17 @@ void Answer::EndEvents() {
   Queued(std::move(lock));
 }
 
-void Answer::Abandon() {
+void Answer::Abandon() noexcept {
   std::unique_lock lock(mutex_);
-  if (state_ == State::kEnded || gone_ || overflowed_) return;
   if (state_ == State::kPending) {
     lock.unlock();
-    Reply(500, "application/json", HttpErrorBody(path_, 500, "internal error", "internal_error"), {});
-    return;
+    try {
+      return Reply(500, "application/json", HttpErrorBody(path_, 500, "internal error", "internal_error"), {});
+    } catch (const std::exception&) {  // no memory: as a stream that is cut off before its head
+    }
+    lock.lock();
   }
+  if (state_ == State::kEnded || gone_ || overflowed_) return;
   state_ = State::kEnded;
   queue_.ends = queue_.broken = true;
   Queued(std::move(lock));
@@ -115,33 +149,43 @@ Answer::Taken Answer::Take(Batch* batch) {
   const std::lock_guard lock(mutex_);
   rung_ = false;
   taken_counts_ = 0;
+  taken_bytes_ = 0;
   if (overflowed_) return Taken::kOverflow;
   if (!(queue_.begins || queue_.ends || !queue_.data.empty())) return Taken::kNothing;
   // The old batch's memory is used again for what is queued next.
   std::swap(*batch, queue_);
   const bool events = batch->events;
-  queue_.begins = queue_.ends = queue_.broken = false;
+  queue_.begins = queue_.ends = queue_.broken = queue_.refused = false;
   queue_.events = events;
   queue_.data.clear();
   queue_.headers.clear();
+  queue_.held = Held(share_.ledger);
+  queue_.place.reset();
+  taken_bytes_ = batch->held.bytes();
   taken_counts_ = std::exchange(queue_counts_, 0);
   return Taken::kBatch;
 }
 
 void Answer::MarkGone() {
   std::function<void()> callback;
-  std::shared_ptr<void> ticket;
+  std::shared_ptr<void> place, queued_place;
+  Held body;
   {
     const std::lock_guard lock(mutex_);
     bell_.reset();
+    // Nobody takes it any more, the end of the answer neither.
+    queue_.data = {};
+    queue_.held.Clear();
+    queued_place = std::move(queue_.place);
     if (gone_ || state_ == State::kEnded) return;
     gone_ = true;
     callback = std::move(on_gone_);
     on_gone_ = nullptr;
-    ticket = std::move(ticket_);
-    queue_.data = {};
+    place = std::move(share_.place);
+    body = std::move(share_.body);
   }
-  ticket.reset();
+  place.reset();
+  body.Clear();
   if (callback) callback();
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "api/exchange.h"
+#include "server/ledger.h"
 #include "server/response.h"
 
 namespace senko::server {
@@ -24,11 +25,18 @@ class Bell {
 // leaves in one write.
 class Answer {
  public:
-  // `path` is the request's; errors made here are in its API's style. `ticket` is let go of as soon as the answer has
-  // ended or the client has gone.
-  Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, std::shared_ptr<void> ticket);
+  // What an answer may hold of what is everybody's.
+  struct Share {
+    std::shared_ptr<Ledger> ledger;  // of answers' bytes
+    std::shared_ptr<void> place;     // leaves with the last batch, or goes when the client has gone
+    Held body;                       // the request's; goes when the answer has ended or the client has gone
+  };
+  // `path` is the request's; errors made here are in its API's style.
+  Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, Share share);
 
   // ---- the handler's side: api::Exchange, which says what each does -------------------------------------------------
+  // What is said is counted until it has been sent. Where the ledger has no room a whole answer becomes a 503, and a
+  // stream's client is taken for one that reads too slowly. What is small, or read fast, always has room.
   void Reply(int status, std::string_view content_type, std::string body, Headers headers);
   void BeginEvents();
   void Event(std::string_view data, std::string_view name);
@@ -36,7 +44,7 @@ class Answer {
   bool gone() const;
   void OnGone(std::function<void()> callback);
   // Nobody is left who could answer: a 500, or a stream that is cut off.
-  void Abandon();
+  void Abandon() noexcept;
 
   // ---- the connection's side ----------------------------------------------------------------------------------------
   struct Batch {
@@ -47,7 +55,10 @@ class Answer {
     Headers headers;
     std::string data;
     bool ends = false;
-    bool broken = false;  // abandoned within a stream
+    bool broken = false;          // abandoned within a stream
+    bool refused = false;         // a 503 in place of what had no room
+    Held held;                    // the bytes of `data`
+    std::shared_ptr<void> place;  // with the end; to be let go of before the end can be read
   };
   enum class Taken { kNothing, kBatch, kOverflow };
   // Moves what is queued into `batch`, when the batch before it has been sent. kOverflow: the client reads too slowly,
@@ -64,6 +75,7 @@ class Answer {
 
  private:
   enum class State { kPending, kEvents, kEnded };
+  bool Hold(size_t bytes);
   void Queued(std::unique_lock<std::mutex> lock);
 
   const std::string path_;
@@ -71,11 +83,12 @@ class Answer {
 
   mutable std::mutex mutex_;
   std::shared_ptr<Bell> bell_;
-  std::shared_ptr<void> ticket_;
+  Share share_;
   State state_ = State::kPending;
   Batch queue_;
   size_t queue_counts_ = 0;  // of the queue, towards the limit
   size_t taken_counts_ = 0;  // of the batch that is being sent
+  int64_t taken_bytes_ = 0;  // all of it
   bool rung_ = false;
   bool gone_ = false;
   bool overflowed_ = false;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace senko::server {
@@ -17,9 +18,17 @@ struct CountingBell : Bell {
 
 struct Fixture {
   std::shared_ptr<CountingBell> bell = std::make_shared<CountingBell>();
-  std::shared_ptr<int> ticket = std::make_shared<int>();
-  std::shared_ptr<Answer> answer = std::make_shared<Answer>("/x", bell, 1024, ticket);
+  std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>(100'000'000);
+  std::shared_ptr<Ledger> bodies = std::make_shared<Ledger>(100);
+  std::shared_ptr<int> place = std::make_shared<int>();
+  std::shared_ptr<Answer> answer = Make(bell, 1024);
   Answer::Batch batch;
+
+  std::shared_ptr<Answer> Make(const std::shared_ptr<Bell>& rung, size_t max_unsent_bytes) {
+    Held body(bodies);
+    body.Force(10);
+    return std::make_shared<Answer>("/x", rung, max_unsent_bytes, Answer::Share{ledger, place, std::move(body)});
+  }
 };
 
 TEST(Answer, RingsOnceForWhatLeavesTogether) {
@@ -42,17 +51,129 @@ TEST(Answer, RingsOnceForWhatLeavesTogether) {
   EXPECT_TRUE(f.batch.ends);
 }
 
-TEST(Answer, TicketGoesWithTheEndBeforeTheBellRings) {
+TEST(Answer, TheBodyGoesBeforeTheBellRingsAndThePlaceWithTheEnd) {
   struct Looking : Bell {
-    void Ring() noexcept override { seen = ticket.use_count(); }
-    std::shared_ptr<int> ticket = std::make_shared<int>();
-    std::atomic<int64_t> seen = 0;
+    explicit Looking(std::shared_ptr<Ledger> watched) : bodies(std::move(watched)) {}
+    void Ring() noexcept override { seen = bodies->held(); }
+    std::shared_ptr<Ledger> bodies;
+    std::atomic<int64_t> seen = -1;
   };
-  auto bell = std::make_shared<Looking>();
-  Answer answer("/x", bell, 1000, bell->ticket);
-  EXPECT_EQ(bell->ticket.use_count(), 2);
-  answer.Reply(200, "", "x", {});
-  EXPECT_EQ(bell->seen, 1);
+  for (const bool stream : {false, true}) {
+    Fixture f;
+    f.answer.reset();
+    EXPECT_EQ(f.bodies->held(), 0);
+    auto bell = std::make_shared<Looking>(f.bodies);
+    auto answer = f.Make(bell, 1024);
+    if (stream) {
+      answer->BeginEvents();
+      EXPECT_EQ(bell->seen, 10);
+      ASSERT_EQ(answer->Take(&f.batch), Answer::Taken::kBatch);
+      EXPECT_EQ(f.batch.place, nullptr);
+      answer->EndEvents();
+    } else {
+      answer->Reply(200, "", "x", {});
+    }
+    EXPECT_EQ(bell->seen, 0);
+    EXPECT_EQ(f.place.use_count(), 2);
+    ASSERT_EQ(answer->Take(&f.batch), Answer::Taken::kBatch);
+    f.batch.place.reset();
+    EXPECT_EQ(f.place.use_count(), 1);
+  }
+}
+
+// Counted from the moment it is said until whoever took it lets go.
+TEST(Answer, BytesAreCountedUntilTheyAreSent) {
+  Fixture f;
+  f.answer->Reply(200, "", std::string(50'000, 'x'), {});
+  EXPECT_EQ(f.ledger->held(), 50'000);
+  ASSERT_EQ(f.answer->Take(&f.batch), Answer::Taken::kBatch);
+  f.answer.reset();
+  EXPECT_EQ(f.ledger->held(), 50'000);
+  f.batch = {};
+  EXPECT_EQ(f.ledger->held(), 0);
+
+  Fixture stream;
+  stream.answer->BeginEvents();
+  for (int i = 0; i < 3; ++i) stream.answer->Event("12345", i == 0 ? "name" : "");
+  EXPECT_EQ(stream.ledger->held(), 12 + 3 * 13);
+  ASSERT_EQ(stream.answer->Take(&stream.batch), Answer::Taken::kBatch);
+  EXPECT_EQ(static_cast<size_t>(stream.ledger->held()), stream.batch.data.size());
+  stream.answer->Event("12345", "");
+  EXPECT_EQ(stream.ledger->held(), 12 + 4 * 13);
+  stream.batch.held.Clear();
+  ASSERT_EQ(stream.answer->Take(&stream.batch), Answer::Taken::kBatch);
+  EXPECT_EQ(stream.ledger->held(), 13);
+  stream.answer->Event("12345", "");
+  stream.answer->MarkGone();
+  EXPECT_EQ(stream.ledger->held(), 13);
+  stream.batch = {};
+  EXPECT_EQ(stream.ledger->held(), 0);
+}
+
+// The client may go between the end of an answer and its being taken, and the handler may keep its exchange.
+TEST(Answer, AnEndThatNobodyTakesHoldsNothing) {
+  Fixture f;
+  f.answer->Reply(200, "", std::string(50'000, 'x'), {});
+  f.answer->MarkGone();
+  EXPECT_EQ(f.ledger->held(), 0);
+  EXPECT_EQ(f.place.use_count(), 1);
+}
+
+TEST(Answer, WithoutRoomAWholeAnswerIsASmallRefusal) {
+  Fixture f;
+  Held others(f.ledger);
+  others.Force(f.ledger->limit() - 20'000);
+  f.answer->Reply(200, "text/plain", std::string(20'001, 'x'), {{"A", "b"}});
+  ASSERT_EQ(f.answer->Take(&f.batch), Answer::Taken::kBatch);
+  EXPECT_EQ(f.batch.status, 503);
+  EXPECT_EQ(f.batch.headers, (Headers{{"Retry-After", "1"}}));
+  EXPECT_LT(f.batch.data.size(), 1000u);
+  EXPECT_EQ(f.batch.held.bytes(), static_cast<int64_t>(f.batch.data.size()));
+  EXPECT_TRUE(f.batch.ends && f.batch.refused);
+
+  Fixture fits;
+  others = Held(fits.ledger);
+  others.Force(fits.ledger->limit() - 20'000);
+  fits.answer->Reply(200, "text/plain", std::string(20'000, 'x'), {});
+  ASSERT_EQ(fits.answer->Take(&fits.batch), Answer::Taken::kBatch);
+  EXPECT_EQ(fits.batch.status, 200);
+
+  Fixture small;  // as refusals are
+  others = Held(small.ledger);
+  others.Force(small.ledger->limit() + 1);
+  small.answer->Reply(400, "text/plain", std::string(16 << 10, 'x'), {});
+  ASSERT_EQ(small.answer->Take(&small.batch), Answer::Taken::kBatch);
+  EXPECT_EQ(small.batch.status, 400);
+
+  Fixture never;  // to try again would be no use
+  never.answer->Reply(200, "text/plain", std::string(100'000'001, 'x'), {});
+  ASSERT_EQ(never.answer->Take(&never.batch), Answer::Taken::kBatch);
+  EXPECT_EQ(never.batch.status, 500);
+  EXPECT_TRUE(never.batch.headers.empty());
+}
+
+TEST(Answer, WithoutRoomAStreamThatIsReadGoesOn) {
+  Fixture f;
+  f.answer = f.Make(f.bell, 1 << 20);
+  Held others(f.ledger);
+  others.Force(f.ledger->limit());
+  f.answer->BeginEvents();
+  for (int i = 0; i < 1000; ++i) {
+    f.answer->Event(std::string(1000, 'x'), "");
+    ASSERT_EQ(f.answer->Take(&f.batch), Answer::Taken::kBatch) << i;
+    f.batch.held.Clear();  // sent
+    if (i % 2 == 0) {
+      ASSERT_EQ(f.answer->Take(&f.batch), Answer::Taken::kNothing);
+    }
+  }
+  EXPECT_FALSE(f.answer->gone());
+  int said = 0;
+  for (; said < 100 && !f.answer->gone(); ++said) f.answer->Event(std::string(1000, 'x'), "");
+  EXPECT_TRUE(f.answer->gone());
+  EXPECT_GE(said, 15);
+  EXPECT_LE(said, 17);
+  EXPECT_EQ(f.answer->Take(&f.batch), Answer::Taken::kOverflow);
+  EXPECT_EQ(f.ledger->held(), f.ledger->limit());
 }
 
 TEST(Answer, TheLimitCountsWhatIsBeingSent) {
@@ -69,7 +190,7 @@ TEST(Answer, TheLimitCountsWhatIsBeingSent) {
   EXPECT_FALSE(f.answer->gone());
   f.answer->Event("", "");
   EXPECT_TRUE(f.answer->gone());
-  EXPECT_EQ(f.ticket.use_count(), 1);
+  EXPECT_EQ(f.place.use_count(), 1);
   EXPECT_EQ(f.answer->Take(&f.batch), Answer::Taken::kOverflow);
   EXPECT_EQ(gone, 0);
   f.answer->MarkGone();
@@ -128,7 +249,8 @@ TEST(Answer, GoneAndEndedExcludeEachOther) {
     f.answer->EndEvents();
     leaving.join();
     EXPECT_EQ(gone, f.answer->gone() ? 1 : 0);
-    EXPECT_EQ(f.ticket.use_count(), 1);
+    EXPECT_EQ(f.place.use_count(), 1);
+    EXPECT_EQ(f.bodies->held(), 0);
   }
 }
 

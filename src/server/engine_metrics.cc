@@ -66,6 +66,8 @@ std::vector<Sample> HttpSamples(const HttpStats& s) {
       Gauge("senko:http_requests_in_flight", "Requests with a handler", static_cast<double>(s.requests_in_flight)),
       Gauge("senko:http_buffered_body_bytes", "Bytes of request bodies held",
             static_cast<double>(s.buffered_body_bytes)),
+      Gauge("senko:http_buffered_answer_bytes", "Bytes of answers held until they are sent",
+            static_cast<double>(s.buffered_answer_bytes)),
       Count("senko:http_connections_total", "Connections accepted", s.accepted),
       Count("senko:http_requests_total", "Requests read", s.requests),
       Count("senko:http_refused_total", "Requests refused for load or rate", s.refused),

@@ -63,7 +63,9 @@ Gate::Gate(HttpOptions options, std::vector<api::Route> routes, HttpHooks hooks)
       hooks_(std::move(hooks)),
       keys_(options_.api_keys),
       rate_limit_(options_.requests_per_minute, std::max<size_t>(1, keys_.size())),
-      routes_(std::make_shared<RouteTable>(std::move(routes))) {}
+      routes_(std::make_shared<RouteTable>(std::move(routes))),
+      bodies_(std::make_shared<Ledger>(options_.max_buffered_body_bytes)),
+      answers_(std::make_shared<Ledger>(options_.max_buffered_answer_bytes)) {}
 
 void Gate::SetRoutes(std::vector<api::Route> routes) {
   auto table = std::make_shared<const RouteTable>(std::move(routes));
@@ -202,15 +204,20 @@ Verdict Gate::Judge(const api::HttpRequest& head, bool over_limit, TimePoint now
   return with_common(std::move(verdict));
 }
 
-std::shared_ptr<void> Gate::TakePlace(int64_t body_bytes) {
+// Busy first, then the look: whoever begins to drain later than this look waits for it.
+Gate::Admission Gate::Admit() {
+  Admission admission;
+  admission.busy = TakeBusy();
+  if (!draining_) admission.place = TakePlace();
+  return admission;
+}
+
+std::shared_ptr<void> Gate::TakePlace() {
   if (++in_flight_ > options_.max_requests_in_flight) {
     --in_flight_;
     return nullptr;
   }
-  return std::shared_ptr<void>(this, [self = shared_from_this(), body_bytes](void*) {
-    --self->in_flight_;
-    self->GiveBodyBytes(body_bytes);
-  });
+  return std::shared_ptr<void>(this, [self = shared_from_this()](void*) { --self->in_flight_; });
 }
 
 std::shared_ptr<void> Gate::TakeBusy() {
@@ -239,17 +246,12 @@ void Gate::EndWait() {
   idle_.notify_all();
 }
 
-bool Gate::TakeBodyBytes(int64_t bytes) {
-  if ((body_bytes_ += bytes) <= options_.max_buffered_body_bytes) return true;
-  body_bytes_ -= bytes;
-  return false;
-}
-
 HttpStats Gate::stats() const {
   HttpStats s;
   s.connections = connections;
   s.requests_in_flight = in_flight_;
-  s.buffered_body_bytes = body_bytes_;
+  s.buffered_body_bytes = bodies_->held();
+  s.buffered_answer_bytes = answers_->held();
   s.accepted = accepted;
   s.requests = requests;
   s.refused = refused;

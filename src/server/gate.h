@@ -15,6 +15,7 @@
 #include "api/exchange.h"
 #include "server/access_log.h"
 #include "server/api_keys.h"
+#include "server/ledger.h"
 #include "server/options.h"
 #include "server/rate_limit.h"
 #include "server/response.h"
@@ -32,13 +33,14 @@ struct HttpHooks {
 
 // Counters since the start unless said otherwise.
 struct HttpStats {
-  int64_t connections = 0;          // now
-  int64_t requests_in_flight = 0;   // now; handed to a handler and not yet answered
-  int64_t buffered_body_bytes = 0;  // now; of requests that come in or are being answered
-  uint64_t accepted = 0;            // connections
-  uint64_t requests = 0;            // with a complete head, or refused for a bad one
-  uint64_t refused = 0;             // of them, answered with 429 or 503 by the server itself
-  uint64_t clients_gone = 0;        // left, or read too slowly, before the answer's end
+  int64_t connections = 0;            // now
+  int64_t requests_in_flight = 0;     // now; handed to a handler; until the answer's last 64 KiB are sent
+  int64_t buffered_body_bytes = 0;    // now; of requests that come in or are being answered
+  int64_t buffered_answer_bytes = 0;  // now; of answers, said and not yet with the system
+  uint64_t accepted = 0;              // connections
+  uint64_t requests = 0;              // with a complete head, or refused for a bad one
+  uint64_t refused = 0;               // of them, answered with 429 or 503 by the server itself
+  uint64_t clients_gone = 0;          // left, or read too slowly, before the answer's end
 };
 
 struct Verdict {
@@ -75,11 +77,13 @@ class Gate : public std::enable_shared_from_this<Gate> {
   // 503 with Retry-After: no place left (`draining` decides the words).
   Verdict RefuseForNow(std::string_view path);
 
-  // A place among the requests in flight, given back when the last copy goes, together with `body_bytes` that were
-  // taken before; null when all are taken.
-  std::shared_ptr<void> TakePlace(int64_t body_bytes);
-  // Counted by WaitUntilIdle: held while an answer is made and sent.
-  std::shared_ptr<void> TakeBusy();
+  // Of a request that is there with all of its body. `busy` is counted by WaitUntilIdle: held while an answer, a
+  // refusal too, is made and sent. `place` is one among the requests in flight, given back when the last copy goes;
+  // null when all are taken, or the server drains.
+  struct Admission {
+    std::shared_ptr<void> busy, place;
+  };
+  Admission Admit();
 
   void BeginDrain();
   bool draining() const { return draining_; }
@@ -88,8 +92,9 @@ class Gate : public std::enable_shared_from_this<Gate> {
   bool WaitUntilIdle(std::chrono::milliseconds timeout);
   void EndWait();
 
-  bool TakeBodyBytes(int64_t bytes);
-  void GiveBodyBytes(int64_t bytes) { body_bytes_ -= bytes; }
+  // What all connections hold of requests' bodies, and of answers.
+  const std::shared_ptr<Ledger>& bodies() const { return bodies_; }
+  const std::shared_ptr<Ledger>& answers() const { return answers_; }
 
   std::atomic<int64_t> connections{0};
   std::atomic<uint64_t> accepted{0}, requests{0}, handled{0}, refused{0}, clients_gone{0};
@@ -99,6 +104,8 @@ class Gate : public std::enable_shared_from_this<Gate> {
   bool BuiltIn(const api::HttpRequest& head, Verdict* verdict) const;
   void AddCors(const api::HttpRequest& head, Verdict* verdict) const;
   Verdict Overloaded(std::string_view path, int status, std::string_view message, int64_t retry_after);
+  std::shared_ptr<void> TakePlace();
+  std::shared_ptr<void> TakeBusy();
 
   const HttpOptions options_;
   const HttpHooks hooks_;
@@ -110,7 +117,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
 
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> in_flight_{0};
-  std::atomic<int64_t> body_bytes_{0};
+  const std::shared_ptr<Ledger> bodies_, answers_;
 
   std::mutex busy_mutex_;
   std::condition_variable idle_;

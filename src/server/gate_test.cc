@@ -90,6 +90,7 @@ TEST(Options, AreCheckedByName) {
   refused([](HttpOptions& o) { o.max_connections = 0; }, "--max-connections");
   refused([](HttpOptions& o) { o.max_requests_in_flight = -1; }, "--limit-concurrency");
   refused([](HttpOptions& o) { o.max_buffered_body_bytes = 1; }, "--max-buffered-body-bytes");
+  refused([](HttpOptions& o) { o.max_buffered_answer_bytes = o.max_unsent_bytes - 1; }, "--max-buffered-answer-bytes");
   refused([](HttpOptions& o) { o.timeout_body = milliseconds(0); }, "--timeout-body");
   refused([](HttpOptions& o) { o.api_keys = {"a b"}; }, "--api-key");
   refused([](HttpOptions& o) { o.api_keys = {""}; }, "--api-key");
@@ -104,7 +105,7 @@ TEST(Gate, PlacesAreCountedAcrossThreads) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 5000; ++i) {
-        const std::shared_ptr<void> first = gate->TakePlace(0), second = gate->TakePlace(0);
+        const std::shared_ptr<void> first = gate->Admit().place, second = gate->Admit().place;
         const int held = (first ? 1 : 0) + (second ? 1 : 0);
         const int here = now += held;
         int seen = most;

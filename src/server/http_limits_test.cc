@@ -94,6 +94,35 @@ TEST(HttpLimits, BodiesTogether) {
   EXPECT_TRUE(Eventually([&] { return server->stats().buffered_body_bytes == 0; }));
 }
 
+// Clients that ask for much and read little: they have no more than the limit together, and keep nobody else out.
+TEST(HttpLimits, AnswersTogether) {
+  constexpr int kReaders = 40, kBytes = 8 << 20;
+  HttpOptions options;
+  options.max_buffered_answer_bytes = 50 << 20;
+  TestServer server(options);
+  std::vector<TestClient> readers;
+  for (int i = 0; i < kReaders; ++i) {
+    readers.push_back(server.Connect(4096));
+    readers.back().Send(Post("/hold", "x"));
+    const ExchangePtr exchange = server.NextHeld();
+    ASSERT_NE(exchange, nullptr);
+    exchange->Reply(200, "text/plain", std::string(kBytes, 'x'));
+    ASSERT_LE(server->stats().buffered_answer_bytes, (50 << 20) + kReaders * 1024);
+  }
+  EXPECT_GE(server->stats().buffered_answer_bytes, 5 * kBytes);
+  EXPECT_TRUE(Eventually([&] { return server->stats().refused >= kReaders - 6; }));
+  EXPECT_GE(server->stats().requests_in_flight, 5);  // those that hold much count as requests
+  EXPECT_EQ(server.Ask(Get("/health")).status, 200);
+  EXPECT_EQ(server.Ask(Post("/echo", std::string(10'000, 'x'))).status, 200);
+  const TestResponse refused = readers.back().Read();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  readers.clear();
+  EXPECT_TRUE(Eventually([&] { return server->stats().buffered_answer_bytes == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server->stats().requests_in_flight == 0; }));
+  EXPECT_EQ(server.Ask(Post("/echo", std::string(1'000'000, 'x'))).status, 200);
+}
+
 TEST(HttpLimits, Timeouts) {
   HttpOptions options;
   options.timeout_header = options.timeout_body = options.timeout_keep_alive = milliseconds(150);

@@ -32,6 +32,7 @@ void CheckHttpOptions(const HttpOptions& o) {
   Within("--max-body-bytes", o.max_body_bytes, kBodyBytes);
   Within("--max-buffered-body-bytes", o.max_buffered_body_bytes, {o.max_body_bytes, kBufferedBodyBytes.high});
   Within("--max-unsent-bytes", o.max_unsent_bytes, kUnsentBytes);
+  Within("--max-buffered-answer-bytes", o.max_buffered_answer_bytes, {o.max_unsent_bytes, kBufferedAnswerBytes.high});
   Within("--timeout-header", o.timeout_header);
   Within("--timeout-body", o.timeout_body);
   Within("--timeout-keep-alive", o.timeout_keep_alive);

@@ -20,6 +20,7 @@ inline constexpr Bounds kHeaderBytes{1024, 16 << 20};  // of one request
 inline constexpr Bounds kHeaderCounts{8, 4096};
 inline constexpr Bounds kBodyBytes{1, int64_t{1} << 32};
 inline constexpr Bounds kBufferedBodyBytes{1, int64_t{1} << 40};
+inline constexpr Bounds kBufferedAnswerBytes{1024, int64_t{1} << 40};
 inline constexpr Bounds kUnsentBytes{1024, int64_t{1} << 32};
 
 struct HttpOptions {
@@ -36,8 +37,9 @@ struct HttpOptions {
   int64_t max_header_bytes = int64_t{64} << 10;  // --h11-max-incomplete-event-size: request line and headers together
   int64_t max_header_count = 256;                // --h11-max-header-count
   int64_t max_body_bytes = int64_t{64} << 20;    // --max-body-bytes
-  int64_t max_buffered_body_bytes = int64_t{1} << 30;  // --max-buffered-body-bytes: of all requests not yet answered
-  int64_t max_unsent_bytes = int64_t{4} << 20;         // --max-unsent-bytes: of a stream; beyond it the client is gone
+  int64_t max_buffered_body_bytes = int64_t{1} << 30;    // --max-buffered-body-bytes: of all requests not yet answered
+  int64_t max_buffered_answer_bytes = int64_t{1} << 30;  // --max-buffered-answer-bytes: of all, said and not yet sent
+  int64_t max_unsent_bytes = int64_t{4} << 20;  // --max-unsent-bytes: of a stream; beyond it the client is gone
 
   std::chrono::milliseconds timeout_header{10'000};      // --timeout-header: from its first byte to its last
   std::chrono::milliseconds timeout_body{60'000};        // --timeout-body: from the header's end

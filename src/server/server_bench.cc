@@ -110,7 +110,8 @@ void EventCall(benchmark::State& state) {
   struct SilentBell : Bell {
     void Ring() noexcept override {}
   };
-  auto answer = std::make_shared<Answer>("/x", std::make_shared<SilentBell>(), size_t{1} << 40, nullptr);
+  auto answer = std::make_shared<Answer>("/x", std::make_shared<SilentBell>(), size_t{1} << 40,
+                                         Answer::Share{std::make_shared<Ledger>(int64_t{1} << 40), nullptr, {}});
   answer->BeginEvents();
   const std::string event(200, 'x');
   Answer::Batch batch;

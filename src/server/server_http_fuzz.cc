@@ -58,6 +58,7 @@ std::string Answers(std::string_view bytes, size_t seed, bool cut) {
   out += rig.Output();
   rig.session->OnStop(rig.now);
   rig.session.reset();
+  if (rig.gate->stats().buffered_answer_bytes != 0) std::abort();
   if (rig.gate->stats().buffered_body_bytes != 0 || rig.gate->stats().requests_in_flight != 0) std::abort();
   if (!out.empty() && !out.starts_with("HTTP/1.")) std::abort();
   return Comparable(std::move(out));

@@ -21,6 +21,8 @@ constexpr milliseconds kOverLimitTime{1000};          // a connection too many h
 constexpr size_t kReadAheadBytes = size_t{16} << 10;  // kept of what a client sends while it is being answered
 constexpr uint64_t kDiscardBytes = 64 << 10;          // a refused request's body up to this is read, not cut off
 constexpr size_t kProgressBytes = 64 << 10;           // within timeout_send, or everything
+constexpr size_t kMostProgress = 256;                 // times timeout_send: within that all that is sent at once
+constexpr size_t kLastBytes = 64 << 10;               // of an answer, sent when its place is free
 
 std::string RequestId(std::string_view given) {
   const bool fine = !given.empty() && given.size() <= 128 &&
@@ -78,9 +80,15 @@ Session::Session(std::shared_ptr<Gate> gate, std::weak_ptr<Bell> bell, bool over
       bell_(std::move(bell)),
       over_limit_(over_limit),
       state_since_(now),
-      request_since_(now) {}
+      request_since_(now),
+      body_(gate_->bodies()) {}
 
-Session::~Session() { gate_->GiveBodyBytes(counted_body_bytes_); }
+Session::~Session() {
+  try {
+    if (answer_) answer_->MarkGone();
+  } catch (const std::exception&) {  // of a callback
+  }
+}
 
 // ---- input ----------------------------------------------------------------------------------------------------------
 
@@ -157,12 +165,7 @@ size_t Session::Parse(std::string_view bytes, TimePoint now) {
   return at;
 }
 
-bool Session::CountBody() {
-  const int64_t more = static_cast<int64_t>(parser_->body_bytes()) - counted_body_bytes_;
-  if (!gate_->TakeBodyBytes(more)) return false;
-  counted_body_bytes_ += more;
-  return true;
-}
+bool Session::CountBody() { return body_.Take(static_cast<int64_t>(parser_->body_bytes()) - body_.bytes()); }
 
 void Session::OnHead(TimePoint now) {
   ++gate_->requests;
@@ -226,17 +229,17 @@ void Session::OnError(TimePoint now) {
 // ---- answers --------------------------------------------------------------------------------------------------------
 
 void Session::Dispatch(TimePoint now) {
-  std::shared_ptr<void> place = gate_->draining() ? nullptr : gate_->TakePlace(counted_body_bytes_);
-  if (!place) {
+  Gate::Admission admission = gate_->Admit();
+  busy_ = std::move(admission.busy);
+  if (!admission.place) {
     AnswerNow(gate_->RefuseForNow(parser_->request().path), now);
     return;
   }
-  counted_body_bytes_ = 0;  // the place has them now
-  busy_ = gate_->TakeBusy();
   state_ = State::kAnswer;
   answer_ends_ = events_ = false;
   answer_ = std::make_shared<Answer>(record_.path, bell_.lock(), static_cast<size_t>(options_.max_unsent_bytes),
-                                     std::move(place));
+                                     Answer::Share{gate_->answers(), std::move(admission.place), std::move(body_)});
+  body_ = Held(gate_->bodies());
   api::HttpRequest request = std::move(parser_->request());
   request.api_key = std::move(verdict_.key);
   request.number = record_.number = ++gate_->handled;
@@ -265,6 +268,8 @@ void Session::AnswerNow(Verdict verdict, TimePoint now) {
   events_ = false;
   std::string head = MakeHead(verdict.status, verdict.content_type, verdict.body.size(), verdict.headers);
   batch_.data = head_only_ ? std::string() : std::move(verdict.body);
+  batch_.held = Held(gate_->answers());
+  batch_.held.Force(static_cast<int64_t>(batch_.data.size()));
   Send(std::move(head), "", now);
 }
 
@@ -273,7 +278,7 @@ void Session::Fail(int status, std::string_view message, TimePoint now) {
   keep_alive_ = false;
   api::HttpRequest& request = parser_->request();
   request.body = {};
-  gate_->GiveBodyBytes(std::exchange(counted_body_bytes_, 0));
+  body_.Clear();
   if (record_.id.empty()) {
     ++gate_->requests;
     http_1_0_ = head_only_ = false;
@@ -312,6 +317,7 @@ void Session::Fill(TimePoint now) {
     AnswerNow(Gate::Refuse(record_.path, 500, "internal error", "internal_error"), now);
     return;
   }
+  if (batch_.refused) ++gate_->refused;
   std::string head;
   if (batch_.begins) {
     events_ = batch_.events;
@@ -346,16 +352,24 @@ void Session::Send(std::string head, std::string_view tail, TimePoint now) {
   output_sent_ = 0;
   progress_since_ = now;
   progress_bytes_ = 0;
+  FreePlace();
+}
+
+// Whoever reads the end of an answer finds its place free; a large one keeps it until the end is near.
+void Session::FreePlace() {
+  if (output_size_ - output_sent_ <= kLastBytes) batch_.place.reset();
 }
 
 Session::Pieces Session::Output() const {
   Pieces pieces{};
   const std::array<std::string_view, 3> all = {output_head_, batch_.data, output_tail_};
-  size_t skip = output_sent_;
+  size_t skip = output_sent_, room = output_size_ - output_sent_;
+  if (batch_.place) room -= kLastBytes;
   for (size_t i = 0; i < all.size(); ++i) {
     const size_t here = std::min(skip, all[i].size());
-    pieces[i] = all[i].substr(here);
+    pieces[i] = all[i].substr(here, room);
     skip -= here;
+    room -= pieces[i].size();
   }
   return pieces;
 }
@@ -366,7 +380,8 @@ void Session::Wrote(size_t bytes, TimePoint now) {
   progress_bytes_ += bytes;
   last_output_ = now;
   if (output_sent_ < output_size_) {
-    if (progress_bytes_ >= kProgressBytes) {
+    FreePlace();
+    if (progress_bytes_ >= std::max(kProgressBytes, output_size_ / kMostProgress)) {
       progress_since_ = now;
       progress_bytes_ = 0;
     }
@@ -377,6 +392,8 @@ void Session::Wrote(size_t bytes, TimePoint now) {
   output_tail_ = {};
   if (batch_.data.capacity() > kProgressBytes) batch_.data = {};
   batch_.data.clear();
+  batch_.held.Clear();
+  batch_.place.reset();
   if (state_ != State::kAnswer) return;  // that was 100 Continue
   if (answer_ends_) {
     FinishAnswer(now);
@@ -390,7 +407,7 @@ void Session::FinishAnswer(TimePoint now) {
   if (answer_) answer_->Detach();
   answer_.reset();
   busy_.reset();
-  gate_->GiveBodyBytes(std::exchange(counted_body_bytes_, 0));
+  body_.Clear();
   first_request_ = false;
   state_since_ = now;
   if (client_ended_) {
@@ -420,6 +437,7 @@ void Session::Abort(TimePoint now) {
   answer_.reset();
   busy_.reset();
   output_size_ = output_sent_ = 0;
+  batch_ = {};
   state_ = State::kDone;
   reset_ = true;
 }

@@ -65,6 +65,7 @@ class Session {
   void ParseKept(TimePoint now);
   void OnHead(TimePoint now);
   bool CountBody();
+  void FreePlace();
   void Dispatch(TimePoint now);
   void AnswerNow(Verdict verdict, TimePoint now);
   void Fail(int status, std::string_view message, TimePoint now);
@@ -98,7 +99,7 @@ class Session {
   bool http_1_0_ = false;
   bool head_only_ = false;
   Verdict verdict_;
-  int64_t counted_body_bytes_ = 0;
+  Held body_;
   std::shared_ptr<void> busy_;
 
   // Its answer.

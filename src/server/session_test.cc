@@ -137,6 +137,110 @@ TEST(Session, AReaderMustTakeSomethingInTime) {
   EXPECT_TRUE(rig.session->reset());
 }
 
+// Of a large answer a part in proportion: what it holds is not held for days.
+TEST(Session, AReaderOfALargeAnswerMustTakeMoreInTime) {
+  SessionRig rig;
+  rig.Input(kHold);
+  rig.held[0]->Reply(200, "", std::string(64 << 20, 'x'));
+  rig.Output(1);
+  rig.Wait(milliseconds(29'999));
+  EXPECT_EQ(rig.Output(300'000).size(), 300'000u);  // a 256th is 262 kB
+  rig.Wait(milliseconds(29'999));
+  rig.Output(200'000);
+  EXPECT_FALSE(rig.session->done());
+  rig.Wait(milliseconds(1));
+  EXPECT_TRUE(rig.session->done());
+  EXPECT_EQ(rig.gate->stats().buffered_answer_bytes, 0);
+}
+
+// It has its place, and its bytes are counted, while a client reads it; and the place is free before the end is there.
+TEST(Session, ALargeAnswerKeepsItsPlaceUntilNearTheEnd) {
+  for (const bool stream : {false, true}) {
+    SessionRig rig;
+    rig.Input(kHold);
+    const auto stats = [&] { return rig.gate->stats(); };
+    if (stream) {
+      rig.held[0]->BeginEvents();
+      rig.held[0]->Event(std::string(300'000, 'x'));
+      rig.held[0]->EndEvents();
+    } else {
+      rig.held[0]->Reply(200, "", std::string(300'000, 'x'));
+    }
+    EXPECT_EQ(stats().requests_in_flight, 1);
+    EXPECT_GE(stats().buffered_answer_bytes, 300'000);
+    size_t read = 0, all = 0;
+    while (rig.bell->rung || rig.session->HasOutput()) {
+      const std::string out = rig.Output(10'000);
+      read += out.size();
+      if (all == 0) {
+        const size_t head = out.find("\r\n\r\n") + 4;
+        all = head + (stream ? 5 + 2 + 300'008 + 2 + 5 : 300'000);
+      }
+      if (read < all - 65536) {
+        ASSERT_EQ(stats().requests_in_flight, 1) << read;
+      }
+      if (read > all - 65536) {
+        ASSERT_EQ(stats().requests_in_flight, 0) << read;
+      }
+      ASSERT_EQ(stats().buffered_answer_bytes > 0, read < all) << read;
+    }
+    EXPECT_EQ(read, all);
+  }
+  // Nor can a client that takes all there is.
+  SessionRig fast;
+  fast.Input(kHold);
+  fast.held[0]->Reply(200, "", std::string(300'000, 'x'));
+  fast.session->OnRing(fast.now);
+  const auto offered = [&] {
+    size_t bytes = 0;
+    for (const std::string_view piece : fast.session->Output()) bytes += piece.size();
+    return bytes;
+  };
+  EXPECT_GE(offered(), 300'000u - 65536);
+  EXPECT_LT(offered(), 300'000u);
+  fast.session->Wrote(offered(), fast.now);
+  EXPECT_EQ(fast.gate->stats().requests_in_flight, 0);
+  EXPECT_EQ(offered(), 65536u);
+  // Nothing of a small one can be read before.
+  SessionRig small;
+  small.Input(kHold);
+  small.held[0]->Reply(200, "", std::string(60'000, 'x'));
+  small.Output(1);
+  EXPECT_EQ(small.gate->stats().requests_in_flight, 0);
+  // Whoever leaves gives all back.
+  SessionRig leaving;
+  leaving.Input(kHold);
+  leaving.held[0]->Reply(200, "", std::string(300'000, 'x'));
+  leaving.Output(100'000);
+  EXPECT_EQ(leaving.gate->stats().requests_in_flight, 1);
+  leaving.session->OnError(leaving.now);
+  EXPECT_EQ(leaving.gate->stats().requests_in_flight, 0);
+  EXPECT_EQ(leaving.gate->stats().buffered_answer_bytes, 0);
+}
+
+TEST(Session, WithoutRoomForAnAnswerItIsRefused) {
+  HttpOptions options;
+  options.max_buffered_answer_bytes = 250'000;
+  options.max_unsent_bytes = 100'000;
+  SessionRig rig(options);
+  Held others(rig.gate->answers());
+  ASSERT_TRUE(others.Take(200'000));
+  rig.Input(kHold + kHold);
+  rig.held[0]->Reply(200, "", std::string(60'000, 'x'));
+  const std::string out = rig.Output();
+  EXPECT_THAT(out, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(out, HasSubstr("Retry-After: 1\r\n"));
+  EXPECT_EQ(rig.gate->stats().refused, 1u);
+  rig.held[1]->Reply(200, "", std::string(40'000, 'x'));  // the connection goes on, and this has room
+  EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 200 "));
+  ASSERT_TRUE(others.Take(50'000));
+  rig.Input("GET /health HTTP/1.1\r\nHost: t\r\n\r\nGET /nowhere HTTP/1.1\r\nHost: t\r\n\r\n");
+  const std::string answers = rig.Output();
+  EXPECT_THAT(answers, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(answers, HasSubstr("HTTP/1.1 404 "));
+  EXPECT_EQ(rig.gate->stats().buffered_answer_bytes, 250'000);
+}
+
 TEST(Session, OutputIsTheSameHoweverItIsTaken) {
   for (const size_t step : {size_t{1}, size_t{2}, size_t{7}, size_t{1000}}) {
     SessionRig rig;

@@ -22,7 +22,7 @@ import urllib.parse
 
 PROMPTS = 24  # a fixed set: what the cache keeps of it does not grow for ever
 HELD = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "kv_cache_slots_in_use",
-        "http_requests_in_flight", "http_buffered_body_bytes")  # zero when nothing runs
+        "http_requests_in_flight", "http_buffered_body_bytes", "http_buffered_answer_bytes")  # zero when nothing runs
 
 
 class Counts:
