@@ -50,10 +50,12 @@ const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t at)
   return longest;
 }
 
-void AddedTokenMatcher::Split(std::string_view whole, size_t begin, size_t end, std::vector<Span>* spans) const {
+void AddedTokenMatcher::Split(std::string_view whole, size_t begin, size_t end, size_t most,
+                              std::vector<Span>* spans) const {
   const std::string_view text = whole.substr(begin, end - begin);
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
+    if (spans->size() > most) return;
     const AddedToken* token = LongestAt(text, at);
     if (token == nullptr) {
       ++at;

@@ -24,8 +24,9 @@ class AddedTokenMatcher {
   explicit AddedTokenMatcher(std::vector<const AddedToken*> tokens);
   // Appends the spans of text[begin, end): leftmost match first, the longest of those, with each token's
   // flags applied. A match rejected by single_word is skipped whole. Ordinary spans are never empty. Time is
-  // bounded by kMaxAddedTokenBytes per byte, in practice by the bytes that begin like a token.
-  void Split(std::string_view text, size_t begin, size_t end, std::vector<Span>* spans) const;
+  // bounded by kMaxAddedTokenBytes per byte, in practice by the bytes that begin like a token. Stops where `spans` has
+  // more than `most`.
+  void Split(std::string_view text, size_t begin, size_t end, size_t most, std::vector<Span>* spans) const;
   bool empty() const { return tokens_.empty(); }
 
  private:

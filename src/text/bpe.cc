@@ -9,7 +9,8 @@
 namespace senko::text {
 namespace {
 
-constexpr size_t kShortWord = 48;  // symbols; up to here a scan beats a heap
+constexpr size_t kShortWord = 48;            // symbols; up to here a scan beats a heap
+constexpr uint64_t kStepsUnasked = 1 << 15;  // of a long word, a few milliseconds
 
 uint64_t Key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -42,18 +43,19 @@ void MergeShort(const MergeTable& table, std::vector<int32_t>* symbols) {
 // other pair has.
 class LongWord {
  public:
-  LongWord(const MergeTable& table, const std::vector<int32_t>& symbols) : table_(table), nodes_(symbols.size()) {
+  LongWord(const MergeTable& table, const std::vector<int32_t>& symbols, const std::function<bool()>& stop)
+      : table_(table), stop_(stop), nodes_(symbols.size()) {
     const auto count = static_cast<int32_t>(symbols.size());
     for (int32_t i = 0; i < count; ++i) nodes_[i] = {symbols[i], i - 1, i + 1 < count ? i + 1 : -1};
-    for (int32_t i = 0; i + 1 < count; ++i) {
+    for (int32_t i = 0; i + 1 < count && !Stopped(); ++i) {
       const int32_t rank = RankAt(i);
       if (rank >= 0) heap_.push_back(Entry(rank, i));
     }
     std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
 
-  void Run(std::vector<int32_t>* symbols) {
-    while (!heap_.empty()) {
+  bool Run(std::vector<int32_t>* symbols) {
+    while (!heap_.empty() && !Stopped()) {
       std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
       const auto rank = static_cast<int32_t>(heap_.back() >> 32);
       const auto at = static_cast<int32_t>(heap_.back() & 0xFFFFFFFF);
@@ -72,8 +74,10 @@ class LongWord {
       }
       if (left.previous >= 0) Queue(left.previous);
     }
+    if (stopped_) return false;
     symbols->clear();
     for (int32_t at = 0; at >= 0; at = nodes_[at].next) symbols->push_back(nodes_[at].symbol);
+    return true;
   }
 
  private:
@@ -85,6 +89,10 @@ class LongWord {
   static uint64_t Entry(int32_t rank, int32_t at) {
     return static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(at);
   }
+  bool Stopped() {
+    if (!stopped_ && ++steps_ % kStepsUnasked == 0 && stop_) stopped_ = stop_();
+    return stopped_;
+  }
   int32_t RankAt(int32_t at) const { return table_.Find(nodes_[at].symbol, nodes_[nodes_[at].next].symbol).rank; }
   void Queue(int32_t at) {
     const int32_t rank = RankAt(at);
@@ -94,8 +102,11 @@ class LongWord {
   }
 
   const MergeTable& table_;
+  const std::function<bool()>& stop_;
   std::vector<Node> nodes_;
   std::vector<uint64_t> heap_;
+  uint64_t steps_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace
@@ -117,11 +128,14 @@ void MergeTable::Set(int32_t left, int32_t right, Merge merge) {
 
 MergeTable::Merge MergeTable::Find(int32_t left, int32_t right) const { return slots_[SlotOf(Key(left, right))].merge; }
 
-void MergeWord(const MergeTable& table, std::vector<int32_t>* symbols) {
-  if (symbols->size() < 2) return;
-  if (symbols->size() <= kShortWord) return MergeShort(table, symbols);
+bool MergeWord(const MergeTable& table, std::vector<int32_t>* symbols, const std::function<bool()>& stop) {
+  if (symbols->size() < 2) return true;
+  if (symbols->size() <= kShortWord) {
+    MergeShort(table, symbols);
+    return true;
+  }
   SENKO_CHECK(symbols->size() < size_t{1} << 31);
-  LongWord(table, *symbols).Run(symbols);
+  return LongWord(table, *symbols, stop).Run(symbols);
 }
 
 }  // namespace senko::text

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -34,7 +35,7 @@ class MergeTable {
 
 // Merges `symbols` in place: always the lowest rank, the leftmost of equals, until nothing merges. The result
 // is in `symbols`. O(n^2) for short words, O(n log n) beyond. At most 2^31 - 1 symbols; every pair has its
-// own rank.
-void MergeWord(const MergeTable& table, std::vector<int32_t>* symbols);
+// own rank. `stop` may be empty; false: it stopped a long word, which is left as it was.
+bool MergeWord(const MergeTable& table, std::vector<int32_t>* symbols, const std::function<bool()>& stop = {});
 
 }  // namespace senko::text

@@ -1,5 +1,6 @@
 #include "text/chat.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -19,23 +20,23 @@ std::string Schemas(const std::vector<ToolDefinition>& tools) {
   return lines;
 }
 
-// An assistant's recorded words: text, but for grounding tokens.
+// An assistant's recorded words: text, but for grounding tokens. One pass, however many of their spellings there are.
 void RenderWords(std::string_view words, Prompt* prompt) {
-  while (!words.empty()) {
-    size_t first = std::string_view::npos;
-    std::string_view token;
-    for (const std::string_view candidate : kGroundingTokens) {
-      const size_t at = words.find(candidate);
-      if (at < first) {
-        first = at;
-        token = candidate;
-      }
+  constexpr std::string_view kOpening = "<｜";  // what every one of them begins with
+  size_t done = 0;
+  for (size_t at = words.find(kOpening); at != std::string_view::npos; at = words.find(kOpening, at)) {
+    const std::string_view rest = words.substr(at);
+    const auto token =
+        std::ranges::find_if(kGroundingTokens, [&](auto spelling) { return rest.starts_with(spelling); });
+    if (token == std::end(kGroundingTokens)) {
+      at += kOpening.size();
+      continue;
     }
-    prompt->Text(words.substr(0, first));
-    if (first == std::string_view::npos) return;
-    prompt->Control(token);
-    words.remove_prefix(first + token.size());
+    prompt->Text(words.substr(done, at - done));
+    prompt->Control(*token);
+    done = at += token->size();
   }
+  prompt->Text(words.substr(done));
 }
 
 void RenderTag(bool closing, std::string_view tag, Prompt* prompt) {

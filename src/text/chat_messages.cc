@@ -16,7 +16,7 @@ void SortToolResults(std::vector<Message>* messages) {
   for (size_t i = 0; i < messages->size();) {
     const Message& message = (*messages)[i];
     if (message.role == Role::kAssistant && !message.tool_calls.empty()) {
-      call_order.clear();
+      call_order = {};  // clear() would go over the buckets of the largest turn so far
       for (const ToolCall& call : message.tool_calls) call_order.emplace(call.id, call_order.size());
     }
     std::vector<size_t> places;

@@ -44,9 +44,9 @@ size_t RunEnd(std::string_view piece, size_t at, unsigned classes) {
 // Cuts `piece` at every match. `match(piece, at)` returns the end of the match that starts at `at`, or `at`
 // for none.
 template <typename Match>
-void Isolate(std::string_view piece, Match match, std::vector<size_t>* ends) {
+size_t Isolate(std::string_view piece, size_t at, size_t most, Match match, std::vector<size_t>* ends) {
   bool gap = false;
-  for (size_t at = 0; at < piece.size();) {
+  while (at < piece.size() && (gap || ends->size() < most)) {
     const size_t end = match(piece, at);
     if (end == at) {
       gap = true;
@@ -59,6 +59,7 @@ void Isolate(std::string_view piece, Match match, std::vector<size_t>* ends) {
     at = end;
   }
   if (gap) ends->push_back(piece.size());
+  return at;
 }
 
 // \p{N}{1,3}
@@ -130,7 +131,9 @@ size_t MatchWord(std::string_view piece, size_t at) {
 template <size_t (*match)(std::string_view, size_t)>
 class Scanner : public Splitter {
  public:
-  void Split(std::string_view piece, std::vector<size_t>* ends) const override { Isolate(piece, match, ends); }
+  size_t Split(std::string_view piece, size_t from, size_t most, std::vector<size_t>* ends) const override {
+    return Isolate(piece, from, most, match, ends);
+  }
 };
 
 }  // namespace

@@ -45,10 +45,11 @@ class PcreSplitter : public Splitter {
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
   }
 
-  void Split(std::string_view piece, std::vector<size_t>* ends) const override {
+  size_t Split(std::string_view piece, size_t from, size_t most, std::vector<size_t>* ends) const override {
     const MatchData data(pcre2_match_data_create(1, nullptr));
-    size_t done = 0;
-    for (size_t at = 0; at < piece.size();) {
+    size_t done = from;
+    for (size_t at = from; at < piece.size();) {
+      if (ends->size() >= most) return done;
       const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(), at,
                                  PCRE2_NOTEMPTY, data.get(), context_.get());
       if (rc == PCRE2_ERROR_NOMATCH) break;
@@ -64,6 +65,7 @@ class PcreSplitter : public Splitter {
       done = at = span[1];
     }
     if (done < piece.size()) ends->push_back(piece.size());
+    return piece.size();
   }
 
  private:

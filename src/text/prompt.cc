@@ -3,6 +3,11 @@
 #include "base/error.h"
 
 namespace senko::text {
+namespace {
+
+constexpr size_t kBytesUnasked = size_t{64} << 10;
+
+}  // namespace
 
 void Prompt::Text(std::string_view text) {
   if (text.empty()) return;
@@ -37,15 +42,34 @@ std::string Prompt::ToString() const {
   return out;
 }
 
-std::vector<int32_t> Prompt::Encode(const Tokenizer& tokenizer) const {
-  std::vector<int32_t> ids;
+size_t Prompt::LeastIds(const Tokenizer& tokenizer) const {
+  size_t least = 0;
   for (const Segment& segment : segments_) {
+    least += !segment.ids.empty() ? segment.ids.size()
+             : segment.is_control ? 1
+                                  : tokenizer.LeastIds(segment.text.size());
+  }
+  return least;
+}
+
+std::vector<int32_t> Prompt::Encode(const Tokenizer& tokenizer, const EncodeLimits& limits) const {
+  std::vector<int32_t> ids;
+  EncodeLimits rest = limits;
+  size_t unasked = 0;
+  for (const Segment& segment : segments_) {
+    if (ids.size() > limits.max_ids) break;
+    // A text asks for itself if it is long; many short ones do not.
+    if ((unasked += segment.text.size() + 1) >= kBytesUnasked) {
+      unasked = 0;
+      if (limits.stop && limits.stop()) break;
+    }
     if (!segment.ids.empty()) {
       ids.insert(ids.end(), segment.ids.begin(), segment.ids.end());
       continue;
     }
     if (!segment.is_control) {
-      const std::vector<int32_t> text = tokenizer.Encode(segment.text, AddedTokens::kNone);
+      rest.max_ids = limits.max_ids - ids.size();
+      const std::vector<int32_t> text = tokenizer.Encode(segment.text, AddedTokens::kNone, rest);
       ids.insert(ids.end(), text.begin(), text.end());
       continue;
     }

@@ -30,7 +30,9 @@ class Prompt {
   std::string ToString() const;
   // Ids: a control segment is its token, text is encoded with AddedTokens::kNone, so it can never become one;
   // recorded ids are copied. Errors: kUnsupported when the tokenizer lacks a control token, naming it.
-  std::vector<int32_t> Encode(const Tokenizer& tokenizer) const;
+  // Within `limits`, which are of the whole prompt.
+  std::vector<int32_t> Encode(const Tokenizer& tokenizer, const EncodeLimits& limits = {}) const;
+  size_t LeastIds(const Tokenizer& tokenizer) const;
 
  private:
   std::vector<Segment> segments_;

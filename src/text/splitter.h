@@ -14,9 +14,11 @@ namespace senko::text {
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  // Appends the end offset (relative to `piece`, ascending, the last one piece.size()) of every sub-piece.
-  // An ill-formed byte is one character of no class. Errors: kResourceExhausted (PCRE2 stages only).
-  virtual void Split(std::string_view piece, std::vector<size_t>* ends) const = 0;
+  // Appends the end offsets (relative to `piece`, ascending, the last of all piece.size()) of sub-pieces, from the one
+  // that begins at `from`, 0 or an end that was appended before, until `ends` holds about `most` of them: the pieces of
+  // a long text never need to be there all at once. Returns the last end. An ill-formed byte is one character of no
+  // class. Errors: kResourceExhausted (PCRE2 stages only).
+  virtual size_t Split(std::string_view piece, size_t from, size_t most, std::vector<size_t>* ends) const = 0;
 };
 
 // A hand-written scanner, linear in the piece, when `pattern` is one of the three of the released tokenizer

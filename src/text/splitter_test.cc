@@ -14,7 +14,18 @@ using Ends = std::vector<size_t>;
 
 Ends Split(const Splitter& splitter, std::string_view text) {
   Ends ends;
-  splitter.Split(text, &ends);
+  splitter.Split(text, 0, SIZE_MAX, &ends);
+  for (const size_t most : {1, 2, 7}) {  // in slices it is the same
+    Ends sliced, slice;
+    for (size_t from = 0; from < text.size(); sliced.insert(sliced.end(), slice.begin(), slice.end())) {
+      slice.clear();
+      const size_t to = splitter.Split(text, from, most, &slice);
+      EXPECT_TRUE(!slice.empty() && slice.size() <= most + 1 && to == slice.back() && to > from);
+      if (to <= from) break;
+      from = to;
+    }
+    EXPECT_EQ(sliced, ends) << most;
+  }
   return ends;
 }
 

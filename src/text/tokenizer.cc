@@ -11,60 +11,95 @@
 
 namespace senko::text {
 
+namespace {
+
+constexpr size_t kSlicePieces = 4096;               // cut at once
+constexpr size_t kBytesUnasked = size_t{64} << 10;  // of text: a few milliseconds
+
+// One Encode call. Cuts its text by every stage in turn, each within the pieces of the one before, and merges the last
+// pieces as they come, so that what is held beside the ids does not grow with the text.
+class Encoding {
+ public:
+  Encoding(const CompiledTokenizer& data, const EncodeLimits& limits, std::vector<int32_t>* ids)
+      : data_(data), limits_(limits), ids_(ids), ends_(data.stages.size()) {}
+
+  void Added(int32_t id) {
+    ids_->push_back(id);
+    Look(1);
+  }
+  void Text(std::string_view text) {
+    if (!text.empty()) Cut(0, text);
+  }
+  bool stopped() const { return stopped_; }
+
+ private:
+  // As deep as there are stages.
+  void Cut(size_t stage, std::string_view piece) {
+    if (stage == data_.stages.size()) return Word(piece);
+    std::vector<size_t>& ends = ends_[stage];
+    for (size_t from = 0; from < piece.size();) {
+      ends.clear();
+      data_.stages[stage]->Split(piece, from, kSlicePieces, &ends);
+      for (const size_t end : ends) {
+        Cut(stage + 1, piece.substr(from, end - from));
+        if (stopped_) return;
+        from = end;
+      }
+    }
+  }
+
+  // Merges one piece. Most words are tokens themselves; whether their merges lead there is remembered by token.
+  void Word(std::string_view word) {
+    enum : uint8_t { kUnknown, kYes, kNo };
+    Look(word.size());
+    if (stopped_) return;
+    const auto token = data_.word_id.find(word);
+    const bool known = token != data_.word_id.end();
+    if (known) {
+      const uint8_t whole =
+          data_.ignore_merges ? uint8_t{kYes} : data_.whole[token->second].load(std::memory_order_relaxed);
+      if (whole == kYes) {
+        ids_->push_back(token->second);
+        return;
+      }
+    }
+    symbols_.clear();
+    for (const char byte : word) symbols_.push_back(data_.byte_id[static_cast<unsigned char>(byte)]);
+    if (!MergeWord(*data_.merges, &symbols_, limits_.stop)) {
+      stopped_ = true;
+      return;
+    }
+    if (known) {
+      const bool whole = symbols_.size() == 1 && symbols_.front() == token->second;
+      data_.whole[token->second].store(whole ? kYes : kNo, std::memory_order_relaxed);
+    }
+    ids_->insert(ids_->end(), symbols_.begin(), symbols_.end());
+  }
+
+  // Before `bytes` more are encoded: whether anybody wants them.
+  void Look(size_t bytes) {
+    if (ids_->size() > limits_.max_ids) stopped_ = true;
+    unasked_ += bytes;
+    if (unasked_ < kBytesUnasked) return;
+    unasked_ = 0;
+    if (limits_.stop && limits_.stop()) stopped_ = true;
+  }
+
+  const CompiledTokenizer& data_;
+  const EncodeLimits& limits_;
+  std::vector<int32_t>* ids_;
+  std::vector<std::vector<size_t>> ends_;  // of each stage
+  std::vector<int32_t> symbols_;
+  size_t unasked_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
 struct Tokenizer::Impl {
   std::unique_ptr<CompiledTokenizer> data;
   std::string sha256;
-
-  void EncodeWord(std::string_view word, std::vector<int32_t>* symbols, std::vector<int32_t>* ids) const;
-  void EncodeText(std::string_view text, std::vector<int32_t>* ids) const;
 };
-
-// Merges one piece. Most words are tokens themselves; whether their merges lead there is remembered by token.
-void Tokenizer::Impl::EncodeWord(std::string_view word, std::vector<int32_t>* symbols,
-                                 std::vector<int32_t>* ids) const {
-  enum : uint8_t { kUnknown, kYes, kNo };
-  const auto token = data->word_id.find(word);
-  const bool known = token != data->word_id.end();
-  if (known) {
-    const uint8_t whole =
-        data->ignore_merges ? uint8_t{kYes} : data->whole[token->second].load(std::memory_order_relaxed);
-    if (whole == kYes) {
-      ids->push_back(token->second);
-      return;
-    }
-  }
-  symbols->clear();
-  for (const char byte : word) symbols->push_back(data->byte_id[static_cast<unsigned char>(byte)]);
-  MergeWord(*data->merges, symbols);
-  if (known) {
-    const bool whole = symbols->size() == 1 && symbols->front() == token->second;
-    data->whole[token->second].store(whole ? kYes : kNo, std::memory_order_relaxed);
-  }
-  ids->insert(ids->end(), symbols->begin(), symbols->end());
-}
-
-// Cuts `text` by every stage in turn, each within the pieces of the one before, and merges the last pieces.
-void Tokenizer::Impl::EncodeText(std::string_view text, std::vector<int32_t>* ids) const {
-  if (text.empty()) return;
-  std::vector<size_t> ends{text.size()}, next, local;
-  for (const auto& stage : data->stages) {
-    next.clear();
-    size_t begin = 0;
-    for (const size_t end : ends) {
-      local.clear();
-      stage->Split(text.substr(begin, end - begin), &local);
-      for (const size_t offset : local) next.push_back(begin + offset);
-      begin = end;
-    }
-    ends.swap(next);
-  }
-  std::vector<int32_t> symbols;
-  size_t begin = 0;
-  for (const size_t end : ends) {
-    EncodeWord(text.substr(begin, end - begin), &symbols, ids);
-    begin = end;
-  }
-}
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
@@ -84,33 +119,40 @@ Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view source) {
   return Tokenizer(std::move(impl));
 }
 
-std::vector<int32_t> Tokenizer::Encode(std::string_view bytes, AddedTokens added) const {
+std::vector<int32_t> Tokenizer::Encode(std::string_view bytes, AddedTokens added, const EncodeLimits& limits) const {
   if (bytes.size() > kMaxTextBytes) {
     throw Error(ErrorCode::kResourceExhausted,
                 "a text of " + std::to_string(bytes.size()) + " bytes, the limit is " + std::to_string(kMaxTextBytes));
   }
   std::vector<int32_t> ids;
+  Encoding encoding(*impl_->data, limits, &ids);
   if (added == AddedTokens::kNone) {
-    impl_->EncodeText(bytes, &ids);
+    encoding.Text(bytes);
     return ids;
   }
+  // Every span is at least one id.
   std::vector<Span> first, second;
-  impl_->data->first_pass->Split(bytes, 0, bytes.size(), &first);
+  impl_->data->first_pass->Split(bytes, 0, bytes.size(), limits.max_ids, &first);
   for (const Span& span : first) {
     if (span.id >= 0) {
       second.push_back(span);
     } else {
-      impl_->data->second_pass->Split(bytes, span.begin, span.end, &second);
+      impl_->data->second_pass->Split(bytes, span.begin, span.end, limits.max_ids, &second);
     }
   }
   for (const Span& span : second) {
     if (span.id >= 0) {
-      ids.push_back(span.id);
+      encoding.Added(span.id);
     } else {
-      impl_->EncodeText(bytes.substr(span.begin, span.end - span.begin), &ids);
+      encoding.Text(bytes.substr(span.begin, span.end - span.begin));
     }
+    if (encoding.stopped()) break;
   }
   return ids;
+}
+
+size_t Tokenizer::LeastIds(size_t bytes) const {
+  return bytes / impl_->data->longest_bytes + (bytes % impl_->data->longest_bytes != 0);
 }
 
 int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->data->bytes.size()); }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,12 @@ enum class AddedTokens {
 };
 
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of one Encode call
+
+// How far a long text is encoded. Where Encode stops early its ids begin the text's, which has more.
+struct EncodeLimits {
+  size_t max_ids = SIZE_MAX;   // it stops soon after there are more
+  std::function<bool()> stop;  // asked every few milliseconds; true: nobody wants the ids any more. May be empty
+};
 
 // Immutable after loading; every const call may run on any thread at the same time.
 class Tokenizer {
@@ -38,7 +45,9 @@ class Tokenizer {
   // code point does) and is encoded as its byte token, so the bytes of the ids are always the bytes that went
   // in. Errors: kResourceExhausted for more than kMaxTextBytes, and from a Split pattern other than the
   // released ones.
-  std::vector<int32_t> Encode(std::string_view bytes, AddedTokens added) const;
+  std::vector<int32_t> Encode(std::string_view bytes, AddedTokens added, const EncodeLimits& limits = {}) const;
+  // No text of so many bytes has fewer ids than this: known without reading it.
+  size_t LeastIds(size_t bytes) const;
 
   // Ids are 0 .. vocab_size() - 1 without holes, added tokens included.
   int32_t vocab_size() const;

@@ -127,12 +127,19 @@ std::unique_ptr<CompiledTokenizer> CompileTokenizer(TokenizerFile file, std::str
     }
     out->special[token.id] = token.special;
     (token.normalized ? second : first).push_back(&token);
+    out->longest_bytes = std::max(out->longest_bytes, token.content.size());
+    if (token.lstrip || token.rstrip) out->longest_bytes = SIZE_MAX;
     if (out->bytes[token.id].size() > 1)
       out->word_id.erase(out->bytes[token.id]);  // not a word, even with ignore_merges
   }
+  for (const std::string& bytes : out->bytes) out->longest_bytes = std::max(out->longest_bytes, bytes.size());
   out->first_pass = std::make_unique<AddedTokenMatcher>(std::move(first));
   out->second_pass = std::make_unique<AddedTokenMatcher>(std::move(second));
 
+  if (file.split_patterns.size() > kMaxStages) {
+    throw Error(ErrorCode::kUnsupported, std::string(source) + ": pre_tokenizer.pretokenizers has more than " +
+                                             std::to_string(kMaxStages) + " patterns, the limit");
+  }
   for (size_t i = 0; i < file.split_patterns.size(); ++i) {
     const std::string& pattern = file.split_patterns[i];
     const std::string field =

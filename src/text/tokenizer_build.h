@@ -17,6 +17,8 @@
 
 namespace senko::text {
 
+inline constexpr size_t kMaxStages = 32;
+
 struct CompiledTokenizer {
   std::vector<AddedToken> added;                           // in the file's order
   std::vector<std::string> spellings;                      // by id
@@ -29,8 +31,9 @@ struct CompiledTokenizer {
   std::unique_ptr<MergeTable> merges;
   std::unique_ptr<AddedTokenMatcher> first_pass;   // added tokens with normalized = false
   std::unique_ptr<AddedTokenMatcher> second_pass;  // the others, in what the first pass left
-  std::vector<std::unique_ptr<Splitter>> stages;
+  std::vector<std::unique_ptr<Splitter>> stages;   // at most kMaxStages
   bool ignore_merges = false;
+  size_t longest_bytes = 0;  // of text that one id can stand for; SIZE_MAX where an added token takes spaces around it
   // By id: whether merging the token's own bytes gives that token. Found out on first use (0 unknown, 1 yes,
   // 2 no); every thread finds the same, so relaxed atomics do.
   mutable std::vector<std::atomic<uint8_t>> whole;

@@ -175,7 +175,7 @@ bool TurnParser::StepInvokeHead(std::vector<TurnEvent>* events) {
   const bool named = head.starts_with(kNameOpen);
   if (named) {
     ++call_;
-    names_.clear();
+    names_ = {};  // clear() would go over the buckets of the largest call so far
     body_.clear();
     Emit(TurnEvent::Kind::kToolCallBegin, head.substr(kNameOpen.size()), events);
   }
