@@ -92,6 +92,7 @@ struct OutputChunk {
   std::optional<FinishReason> finish;
   std::optional<int32_t> stop_token;  // which token ended it
   std::string error;                  // with kError
+  bool request_fault = false;         // with kError: by what the request asked for; `error` names its fields
 };
 
 struct RequestUsage {

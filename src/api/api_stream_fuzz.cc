@@ -76,6 +76,7 @@ ChoiceRecord Drive(const text::Tokenizer& tokenizer, const Input& input, size_t 
   ChoiceText text(tokenizer, input.text, input.plain ? nullptr : &input.turn);
   writer->Scheduled(answer);
   size_t at = 0;
+  bool cut = false;  // the last call was
   while (!text.ended()) {
     OutputChunk chunk;
     const size_t size = 1 + cut_seed % 5;
@@ -97,6 +98,9 @@ ChoiceRecord Drive(const text::Tokenizer& tokenizer, const Input& input, size_t 
     text.Push(chunk, kTestEos, &pieces);
     answer.usage.completion_tokens = text.tokens();
     if (pieces.empty()) continue;
+    for (const Piece& piece : pieces) {
+      if (piece.kind == Piece::Kind::kToolCallEnd) cut = piece.cut;
+    }
     Record(pieces, "call_", keep, &answer.choices[0]);
     writer->Pieces(answer, 0, pieces);
   }
@@ -105,9 +109,9 @@ ChoiceRecord Drive(const text::Tokenizer& tokenizer, const Input& input, size_t 
   record.stop = text.stop();
   writer->ChoiceEnded(answer, 0);
   writer->Done(answer);
-  for (const CallRecord& call : record.calls) {
-    if (!input.text.one_call) Require(ParseJson(call.arguments, "arguments").is_object());
-  }
+  for (const CallRecord& call : record.calls) Require(ParseJson(call.arguments, "arguments").is_object());
+  Require(!cut || *record.ending != Ending::kToolCalls);  // nobody may run it
+  Require(!input.text.one_call || record.calls.size() <= 1);
   return record;
 }
 

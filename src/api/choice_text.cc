@@ -111,7 +111,8 @@ void ChoiceText::Handle(const text::TurnEvent& event, std::vector<Piece>* pieces
       pending_ = {};  // neither a call's tokens nor those behind it are shown
       break;
     case Piece::Kind::kToolCallEnd:
-      if (options_.one_call) ending_ = Ending::kToolCalls;
+      // One that only the answer's end has closed is not the call that was to be the last.
+      if (options_.one_call && !finishing_) ending_ = Ending::kToolCalls;
       break;
     case Piece::Kind::kToolArguments:
       break;

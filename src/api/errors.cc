@@ -76,6 +76,7 @@ std::string LeadingField(std::string_view message) {
 
 ErrorReply DescribeFailure(ErrorCode code, std::string_view message, ErrorStyle style) {
   ErrorReply reply;
+  reply.param = LeadingField(message);
   const bool anthropic = style == ErrorStyle::kAnthropic;
   reply.type = anthropic ? "api_error" : "server_error";
   for (const Row& row : kRows) {
@@ -99,8 +100,6 @@ ErrorReply DescribeError(const std::exception& error, ErrorStyle style) {
   if (const auto* request = dynamic_cast<const RequestError*>(&error)) {
     reply.param = Bounded(request->param(), kMaxParamBytes);
     if (!request->api_code().empty()) reply.code = request->api_code();
-  } else {
-    reply.param = LeadingField(ours->what());
   }
   return reply;
 }

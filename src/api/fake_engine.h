@@ -18,9 +18,10 @@ namespace senko::api {
 // What one choice says. The answer ends with EOS, at max_tokens, or at a stop token.
 struct FakeScript {
   std::vector<int32_t> tokens;
-  size_t chunk = 1;        // tokens delivered at once
-  bool eos_apart = false;  // EOS, or the end by length, comes in a chunk of its own
-  bool fails = false;      // kError behind the tokens
+  size_t chunk = 1;            // tokens delivered at once
+  bool eos_apart = false;      // EOS, or the end by length, comes in a chunk of its own
+  bool fails = false;          // kError behind the tokens, also for a choice that was stopped: its rows may run ahead
+  bool request_fault = false;  // of that error
 };
 
 // Delivers on its own thread, all running requests in turn, a chunk of each choice at a time.
@@ -32,6 +33,7 @@ class FakeEngine : public Engine {
   // Called at Submit, for every choice.
   std::function<FakeScript(const GenerationRequest&, int choice)> script;
   std::function<void(const GenerationRequest&)> on_submit;  // may throw
+  std::function<void()> on_cancel;                          // may throw
   int64_t cached_tokens = 0;
 
   uint64_t Submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override {
@@ -53,6 +55,7 @@ class FakeEngine : public Engine {
     stopped_.insert({request, choice});
   }
   void Cancel(uint64_t request) override {
+    if (on_cancel) on_cancel();
     const std::lock_guard lock(mutex_);
     cancelled_.insert(request);
     wake_.notify_all();
@@ -129,7 +132,7 @@ class FakeEngine : public Engine {
     const SamplingOptions& sampling = running->request.sampling;
     OutputChunk chunk;
     chunk.choice = static_cast<int>(index);
-    if (cancelled || stopped) {
+    if (cancelled || (stopped && !choice.script.fails)) {
       chunk.finish = cancelled ? FinishReason::kCancelled : FinishReason::kStop;
       return chunk;
     }
@@ -139,7 +142,8 @@ class FakeEngine : public Engine {
       } else if (choice.at == choice.script.tokens.size()) {
         if (choice.script.fails) {
           chunk.finish = FinishReason::kError;
-          chunk.error = "a page went missing";
+          chunk.request_fault = choice.script.request_fault;
+          chunk.error = chunk.request_fault ? "min_tokens and bad_words bar every token" : "a page went missing";
           break;
         }
         if (choice.script.eos_apart && !chunk.tokens.empty()) break;

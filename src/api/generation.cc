@@ -90,6 +90,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void EndChoice(size_t index);
   void RememberCalls(size_t index);
   void Fail(ErrorCode code, std::string_view message);
+  void TellFailure(ErrorCode code, std::string_view message);
   void FailQuietly(std::string_view message) noexcept;
   void Close(int status, std::string_view finish, std::string_view error = {});
 
@@ -183,7 +184,6 @@ void Generation::Run() {
       std::visit([&](auto& what) { Handle(what, delivery.at); }, delivery.what);
     }
   } catch (const std::exception& error) {
-    Cancel();
     FailQuietly(error.what());
   }
   const std::lock_guard lock(mutex_);
@@ -219,8 +219,10 @@ void Generation::Handle(const Output& what, Clock::time_point at) {
   const OutputChunk& chunk = what.chunk;
   const size_t index = static_cast<size_t>(what.prompt * per_prompt_ + chunk.choice);
   Choice& choice = choices_.at(index);
-  if (chunk.finish == FinishReason::kError) return Fail(ErrorCode::kNumerical, chunk.error);
-  if (choice.text.ended()) return;
+  if (choice.text.ended()) return;  // whatever became of the rows that ran ahead of a stop string
+  if (chunk.finish == FinishReason::kError) {
+    return Fail(chunk.request_fault ? ErrorCode::kInvalidArgument : ErrorCode::kNumerical, chunk.error);
+  }
   if (chunk.finish == FinishReason::kCancelled) {
     return Fail(ErrorCode::kOverloaded, "the server is shutting down");
   }
@@ -287,19 +289,28 @@ void Generation::RememberCalls(size_t index) {
 
 void Generation::Fail(ErrorCode code, std::string_view message) {
   Cancel();
+  TellFailure(code, message);
+}
+
+void Generation::TellFailure(ErrorCode code, std::string_view message) {
   const ErrorReply reply = DescribeFailure(code, message, incoming_->style);
   plan_.writer->Failed(answer_, reply);
   Close(plan_.stream ? 200 : reply.status, "error", message);
 }
 
-// After a fault of our own, whatever state the writer is in.
+// After a fault of our own, whatever state the writer is in. Each step is tried, even where the one before it throws;
+// what throws again, as when memory has run out, leaves the exchange to its last owner, who answers 500.
 void Generation::FailQuietly(std::string_view message) noexcept {
+  const auto attempt = [](const auto& step) {
+    try {
+      step();
+    } catch (const std::exception&) {
+    }
+  };
+  attempt([&] { Cancel(); });
   if (finished_) return;
-  try {
-    Fail(ErrorCode::kNumerical, message);
-  } catch (const std::exception&) {
-    if (!finished_) Close(500, "error", message);
-  }
+  attempt([&] { TellFailure(ErrorCode::kNumerical, message); });
+  if (!finished_) attempt([&] { Close(500, "error", message); });
 }
 
 void Generation::Close(int status, std::string_view finish, std::string_view error) {

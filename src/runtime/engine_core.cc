@@ -335,10 +335,10 @@ void EngineCore::Apply(Command command) {
 }
 
 void EngineCore::Advance(Done done) {
-  for (uint64_t sequence : done.failed) reasons_[sequence] = done.error;
+  for (uint64_t sequence : done.failed) reasons_[sequence] = {done.error};
   for (const PromptScores& scores : done.output.prompts) {
     if (!scores.failed) continue;
-    reasons_[scores.sequence] = DescribeFailure(DrawFailure::kNotFinite);
+    reasons_[scores.sequence] = {std::string(DescribeFailure(DrawFailure::kNotFinite))};
     scheduler_.End(scores.sequence, engine::Finish::kNumerical);
   }
   compute_cpu_seconds_ += done.compute_cpu_seconds;
@@ -364,7 +364,8 @@ void EngineCore::Advance(Done done) {
   }
   for (size_t i = 0; i < done.output.draws.size(); ++i) {
     const DrawFailure failure = done.output.draws[i].failure;
-    if (failure != DrawFailure::kNone) reasons_[done.samples[i]] = DescribeFailure(failure);
+    if (failure == DrawFailure::kNone) continue;
+    reasons_[done.samples[i]] = {std::string(DescribeFailure(failure)), failure == DrawFailure::kNothingAllowed};
   }
   scheduler_.Advance(done.output.result);
   Deliver(&done);
@@ -408,7 +409,12 @@ void EngineCore::Deliver(const Done* done) {
         if (reason == reasons_.end()) {
           reason = reasons_.find(engine::SequenceId(engine::RequestOf(end->sequence), 0));
         }
-        chunk.error = reason != reasons_.end() ? reason->second : done != nullptr ? done->error : "";
+        if (reason != reasons_.end()) {
+          chunk.error = reason->second.text;
+          chunk.request_fault = reason->second.request_fault;
+        } else if (done != nullptr) {
+          chunk.error = done->error;
+        }
       }
       if (--r.open_choices == 0) {
         EndWaiting(r);

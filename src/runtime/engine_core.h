@@ -86,8 +86,12 @@ class EngineCore final : public Engine {
   engine::Scheduler scheduler_;  // the engine thread's, like the three below
   std::unordered_map<uint64_t, Running> requests_;
   std::vector<std::pair<uint64_t, std::shared_ptr<const GenerationRequest>>> begins_;
-  std::unordered_map<uint64_t, std::string> reasons_;  // why a sequence failed
-  std::vector<std::shared_ptr<OutputSink>> called_;    // since the last OnStepDelivered
+  struct Reason {
+    std::string text;
+    bool request_fault = false;
+  };
+  std::unordered_map<uint64_t, Reason> reasons_;     // why a sequence failed
+  std::vector<std::shared_ptr<OutputSink>> called_;  // since the last OnStepDelivered
   double model_seconds_ = 0, sampler_seconds_ = 0, compute_cpu_seconds_ = 0;
 
   mutable std::mutex mutex_;

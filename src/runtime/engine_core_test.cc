@@ -50,6 +50,7 @@ class Collector : public OutputSink {
       last_tokens = chunk.tokens.size();
       finish[choice] = chunk.finish;
       error = errors[choice] = chunk.error;
+      request_fault = chunk.request_fault;
       stop_token = chunk.stop_token;
       --open_;
     }
@@ -83,6 +84,7 @@ class Collector : public OutputSink {
   int scheduled = 0, prompts_told = 0;
   std::string error;                // of the last one that ended
   std::vector<std::string> errors;  // of each choice
+  bool request_fault = false;       // of the last one that ended
   std::optional<int32_t> stop_token;
   size_t last_tokens = 0;  // of the chunk that said how a choice ended
 
@@ -590,6 +592,20 @@ TEST(EngineCore, EveryChoiceOfAFailedPromptHasItsReason) {
     EXPECT_EQ(failed->finish[static_cast<size_t>(choice)], FinishReason::kError);
     EXPECT_FALSE(failed->errors[static_cast<size_t>(choice)].empty()) << choice;
   }
+  EXPECT_FALSE(failed->request_fault);
+}
+
+// What nobody could answer is told apart from what went wrong here.
+TEST(EngineCore, ARequestThatBarsEveryTokenIsAtFault) {
+  const auto engine = LoadEngine(Options("mini10"));
+  GenerationRequest request = Ask(20, 1, 5, engine->limits());
+  request.sampling.min_tokens = 1;
+  for (int32_t id = 0; id < engine->limits().vocab_size; ++id) request.sampling.stop_token_ids.push_back(id);
+  const auto failed = Submit(*engine, request);
+  failed->Wait();
+  EXPECT_EQ(failed->finish[0], FinishReason::kError);
+  EXPECT_TRUE(failed->request_fault);
+  EXPECT_NE(failed->errors[0].find("stop_token_ids"), std::string::npos) << failed->errors[0];
 }
 
 // A long prompt in pieces beside short ones, cancelled at random: nothing is left and nobody is disturbed.

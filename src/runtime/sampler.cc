@@ -114,7 +114,7 @@ std::string_view DescribeFailure(DrawFailure failure) {
     case DrawFailure::kNotFinite:
       return "a logit is NaN or infinite; `senko inspect --scan` checks the weights";
     case DrawFailure::kNothingAllowed:
-      return "no token may follow: min_tokens, bad_words and the output's structure together bar all of them";
+      return "min_tokens, stop_token_ids and bad_words together bar every token that could come next";
     case DrawFailure::kBefore:
       return "the token before could not be drawn";
     case DrawFailure::kNone:

@@ -18,7 +18,7 @@ namespace senko::runtime {
 enum class DrawFailure {
   kNone,
   kNotFinite,       // a logit is NaN or infinite, before or after the penalties
-  kNothingAllowed,  // min_tokens, bad words and the mask together bar every token
+  kNothingAllowed,  // min_tokens, bad words and the mask together bar every token: the request's own fault
   kBefore,          // a draw of the sequence has failed before this one
 };
 // For OutputChunk::error.
