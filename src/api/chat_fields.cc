@@ -2,6 +2,7 @@
 
 #include "api/chat_prompt.h"
 #include "api/message_fields.h"
+#include "api/stream_fields.h"
 #include "api/tool_fields.h"
 
 namespace senko::api {
@@ -33,18 +34,6 @@ void ReadTemplateFields(Fields* fields, text::Conversation* conversation) {
   inner.Finish();
 }
 
-// A format other than text is shown to the model by the template, but nothing here forces it: refused, so that nobody
-// relies on it.
-void ReadResponseFormat(Fields* fields) {
-  const Json* format = fields->Object("response_format");
-  if (format == nullptr) return;
-  Fields inner(*format, "response_format");
-  if (inner.String("type").value_or("") != "text") {
-    inner.Fail("type", "must be text; no other format can be forced here", ErrorCode::kUnsupported);
-  }
-  inner.Finish();
-}
-
 }  // namespace
 
 ChatFields ReadChat(Fields* fields, const ApiContext& context) {
@@ -60,7 +49,7 @@ ChatFields ReadChat(Fields* fields, const ApiContext& context) {
     ApplyEffort(*effort, *fields, "reasoning_effort", &conversation);
   }
   ReadTemplateFields(fields, &conversation);
-  ReadResponseFormat(fields);
+  ReadTextFormat(fields, "response_format");
 
   const bool continues = fields->Bool("continue_final_message").value_or(false);
   const auto generation_prompt = fields->Bool("add_generation_prompt");

@@ -1,20 +1,35 @@
 #include "api/chat_prompt.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "api/context_length.h"
 #include "text/special_tokens.h"
 
 namespace senko::api {
 
-ChatPrompt BuildChatPrompt(ApiContext& context, const MemoryScope& scope, text::Conversation* conversation) {
+namespace {
+
+// A turn of a conversation is there once. Repeated, each time would cost what the remembered turn has, in time and ids,
+// however little the request says of it.
+void RecallTurns(CallMemory* memory, const MemoryScope& scope, text::Conversation* conversation) {
+  std::unordered_set<std::string_view> seen;
   for (text::Message& message : conversation->messages) {
-    if (message.role == text::Role::kAssistant) context.call_memory().Recall(scope, &message);
+    if (message.role != text::Role::kAssistant || message.tool_calls.empty()) continue;
+    if (seen.insert(message.tool_calls[0].id).second) memory->Recall(scope, &message);
   }
+}
+
+}  // namespace
+
+ChatPrompt BuildChatPrompt(const Incoming& incoming, const MemoryScope& scope, text::Conversation* conversation,
+                           Reading reading) {
+  ApiContext& context = *incoming.context;
+  RecallTurns(&context.call_memory(), scope, conversation);
   const text::Prompt rendered = text::RenderConversation(*conversation, context.tools_prompt());
   const text::Tokenizer& tokenizer = context.tokenizer();
   ChatPrompt prompt;
-  prompt.ids = rendered.Encode(tokenizer);
+  prompt.ids = ReadPrompt(incoming, rendered, reading);
   prompt.turn.start = text::StartOf(rendered);
   if (prompt.turn.start == text::TurnStart::kToolCalls) {
     if (!conversation->required_tool.empty()) {

@@ -7,6 +7,7 @@
 #include "api/context.h"
 #include "api/fields.h"
 #include "api/generation.h"
+#include "api/read_text.h"
 #include "api/tool_fields.h"
 #include "text/chat.h"
 
@@ -19,9 +20,10 @@ struct ChatPrompt {
   bool rememberable = true;         // the turn is new from its header on
 };
 
-// Renders and tokenizes, with remembered turns put in place. Errors: of RenderConversation; RequestError for an image's
-// token or a conversation that cannot be continued.
-ChatPrompt BuildChatPrompt(ApiContext& context, const MemoryScope& scope, text::Conversation* conversation);
+// Renders and tokenizes, with remembered turns put in place, each at most once. Errors: of RenderConversation and
+// ReadPrompt; RequestError for an image's token or a conversation that cannot be continued.
+ChatPrompt BuildChatPrompt(const Incoming& incoming, const MemoryScope& scope, text::Conversation* conversation,
+                           Reading reading = Reading::kAnswer);
 
 // The plan of a chat's answer but for its writer. `request` and `text` hold the sampling fields.
 AnswerPlan PlanChat(const ChatPrompt& prompt, const text::Conversation& conversation, const MemoryScope& scope,

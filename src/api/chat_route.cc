@@ -4,6 +4,7 @@
 #include "api/chat_writer.h"
 #include "api/context_length.h"
 #include "api/ids.h"
+#include "api/prefix_scope.h"
 #include "api/request_body.h"
 #include "api/routes.h"
 #include "api/stream_fields.h"
@@ -43,6 +44,8 @@ void ChatCompletions(const std::shared_ptr<Incoming>& incoming) {
   GenerationRequest request;
   TextOptions text;
   ReadSampling(&fields, context, &request, &text);
+  PrefixScope scope = ReadPrefixScope(&fields, *incoming);
+  request.cache_salt = std::move(scope.salt);
   ChatFields chat = ReadChat(&fields, context);
   ChatStyle style;
   const StreamFields stream = ReadStream(&fields);
@@ -57,16 +60,16 @@ void ChatCompletions(const std::shared_ptr<Incoming>& incoming) {
     budget.logprobs = request.sampling.logprobs;
   }
   fields.Finish();
+  if (budget.asked) CheckMinTokens(request.sampling.min_tokens, *budget.asked);
   text.one_call = chat.one_call;
   text.logprobs = style.logprobs.has_value();
 
-  const MemoryScope scope{incoming->http.api_key, request.cache_salt};
-  const ChatPrompt prompt = BuildChatPrompt(context, scope, &chat.conversation);
+  const ChatPrompt prompt = BuildChatPrompt(*incoming, scope.memory, &chat.conversation);
   request.id = incoming->http.id;
   request.sampling.max_tokens = ResolveMaxTokens(static_cast<int64_t>(prompt.ids.size()), budget, context.limits());
-  CheckMinTokens(request.sampling);
+  CheckMinTokens(request.sampling.min_tokens, request.sampling.max_tokens);
   CheckPromptScores(static_cast<int64_t>(prompt.ids.size()), request.sampling.prompt_logprobs, "prompt_logprobs");
-  AnswerPlan plan = PlanChat(prompt, chat.conversation, scope, std::move(request), std::move(text));
+  AnswerPlan plan = PlanChat(prompt, chat.conversation, scope.memory, std::move(request), std::move(text));
   plan.id = NewId("chatcmpl-");
   plan.stream = style.stream;
   plan.writer = MakeChatWriter(incoming->exchange, std::move(style));

@@ -3,6 +3,8 @@
 #include "api/completion_writer.h"
 #include "api/context_length.h"
 #include "api/ids.h"
+#include "api/prefix_scope.h"
+#include "api/read_text.h"
 #include "api/request_body.h"
 #include "api/routes.h"
 #include "api/stream_fields.h"
@@ -11,8 +13,9 @@ namespace senko::api {
 namespace {
 
 constexpr size_t kMaxPrompts = 1024;
-constexpr int64_t kMaxAllChoices = 2048;   // prompts times n
-constexpr int64_t kDefaultMaxTokens = 16;  // as this route has always had it
+constexpr int64_t kMaxAllChoices = 2048;              // prompts times n
+constexpr int64_t kDefaultMaxTokens = 16;             // as this route has always had it
+constexpr int64_t kMaxEchoBytes = int64_t{32} << 20;  // of prompts that one answer repeats, in all of its choices
 
 std::vector<int32_t> ReadIds(const Json::array_t& list, const std::string& path, const EngineLimits& limits) {
   std::vector<int32_t> ids;
@@ -29,32 +32,44 @@ std::vector<int32_t> ReadIds(const Json::array_t& list, const std::string& path,
   return ids;
 }
 
-// A string, a list of strings, ids, or a list of lists of ids. Raw prompts are the one place where a control token's
-// spelling is that token.
-std::vector<std::vector<int32_t>> ReadPrompts(Fields* fields, const ApiContext& context) {
+struct PromptField {
+  const Json* value;  // a string or a list of ids
+  std::string path;
+};
+
+// A string, a list of strings, ids, or a list of lists of ids; not yet read.
+std::vector<PromptField> FindPrompts(Fields* fields) {
   const Json* prompt = fields->Find("prompt");
   if (prompt == nullptr) fields->Fail("prompt", "must be a string, a list of strings, token ids or lists of token ids");
-  const text::Tokenizer& tokenizer = context.tokenizer();
-  std::vector<std::vector<int32_t>> prompts;
+  std::vector<PromptField> found;
   const auto add = [&](const Json& item, const std::string& path) {
-    if (item.is_string()) {
-      prompts.push_back(tokenizer.Encode(item.get_ref<const std::string&>(), text::AddedTokens::kAll));
-    } else if (item.is_array()) {
-      prompts.push_back(ReadIds(item.get_ref<const Json::array_t&>(), path, context.limits()));
-    } else {
+    if (!item.is_string() && !item.is_array()) {
       throw RequestError(ErrorCode::kInvalidArgument, path + " must be a string or a list of token ids", path);
     }
-    CheckPrompt(prompts.back(), context.limits(), path);
+    found.push_back({&item, path});
   };
   const bool is_list = prompt->is_array() && !prompt->empty() && !(*prompt)[0].is_number();
   if (!is_list) {
     add(*prompt, "prompt");
-    return prompts;
+    return found;
   }
   if (prompt->size() > kMaxPrompts) {
     fields->Fail("prompt", "must have at most " + std::to_string(kMaxPrompts) + " items");
   }
   for (size_t i = 0; i < prompt->size(); ++i) add((*prompt)[i], Indexed("prompt", i));
+  return found;
+}
+
+// Raw prompts are the one place where a control token's spelling is that token.
+std::vector<std::vector<int32_t>> ReadPrompts(const std::vector<PromptField>& found, const Incoming& incoming) {
+  const EngineLimits& limits = incoming.context->limits();
+  std::vector<std::vector<int32_t>> prompts;
+  for (const auto& [value, path] : found) {
+    prompts.push_back(value->is_string() ? ReadText(incoming, value->get_ref<const std::string&>(),
+                                                    text::AddedTokens::kAll, Reading::kAnswer)
+                                         : ReadIds(value->get_ref<const Json::array_t&>(), path, limits));
+    CheckPrompt(prompts.back(), limits, path);
+  }
   return prompts;
 }
 
@@ -71,17 +86,12 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
   if (fields.Integer("best_of", INT64_MIN, INT64_MAX).value_or(1) != 1) {
     fields.Fail("best_of", "must be 1; ask for n choices instead", ErrorCode::kUnsupported);
   }
-  if (const Json* format = fields.Object("response_format")) {
-    Fields inner(*format, "response_format");
-    if (inner.String("type").value_or("") != "text") {
-      inner.Fail("type", "must be text; no other format can be forced here", ErrorCode::kUnsupported);
-    }
-    inner.Finish();
-  }
+  ReadTextFormat(&fields, "response_format");
 
   GenerationRequest request;
   TextOptions text;
   ReadSampling(&fields, context, &request, &text);
+  request.cache_salt = ReadPrefixScope(&fields, *incoming).salt;
   SamplingOptions& sampling = request.sampling;
   CompletionStyle style;
   const StreamFields stream = ReadStream(&fields);
@@ -107,11 +117,13 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
     style.echo_only = true;
     budget.asked = 1;
   }
-  std::vector<std::vector<int32_t>> prompts = ReadPrompts(&fields, context);
+  const std::vector<PromptField> found = FindPrompts(&fields);
   fields.Finish();
-  if (static_cast<int64_t>(prompts.size()) * request.n > kMaxAllChoices) {
+  if (static_cast<int64_t>(found.size()) * request.n > kMaxAllChoices) {
     fields.Fail("n", "times the number of prompts must be at most " + std::to_string(kMaxAllChoices));
   }
+  if (budget.asked) CheckMinTokens(sampling.min_tokens, *budget.asked);
+  std::vector<std::vector<int32_t>> prompts = ReadPrompts(found, *incoming);
 
   if (!style.stream) {
     budget.choices = static_cast<int64_t>(prompts.size()) * request.n;
@@ -127,12 +139,20 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
   AnswerPlan plan;
   text.logprobs = style.logprobs.has_value();
   plan.text = std::move(text);
+  int64_t echo_bytes = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    if (style.echo) style.prompts.push_back(context.tokenizer().Decode(prompts[i], false));
     GenerationRequest one = request;
     one.id = incoming->http.id;
     one.sampling.max_tokens = ResolveMaxTokens(static_cast<int64_t>(prompts[i].size()), budget, context.limits());
-    CheckMinTokens(one.sampling);
+    CheckMinTokens(one.sampling.min_tokens, one.sampling.max_tokens);
+    if (style.echo) {
+      style.prompts.push_back(context.tokenizer().Decode(prompts[i], false));
+      echo_bytes += static_cast<int64_t>(style.prompts.back().size()) * request.n;
+      if (echo_bytes > kMaxEchoBytes) {
+        fields.Fail("echo", "would repeat more than " + std::to_string(kMaxEchoBytes) +
+                                " bytes of prompts in one answer, the limit; ask for fewer choices or send less");
+      }
+    }
     one.prompt = std::move(prompts[i]);
     plan.requests.push_back(std::move(one));
   }

@@ -23,6 +23,7 @@ struct ApiOptions {
   std::vector<std::string> model_names;  // the first is written in answers; requests may name any. Not empty
   bool default_thinking = true;          // of chats that do not say
   bool priorities = false;               // requests may choose theirs; otherwise one that does is refused
+  bool keys_share_prefixes = false;      // in the prefix cache; otherwise each API key has its own
   int output_threads = 2;                // detokenize and write events
   int request_threads = 2;               // read, render and tokenize long requests
   size_t max_waiting_requests = 256;     // long ones waiting to be read; more are refused as kOverloaded

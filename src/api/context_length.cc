@@ -7,13 +7,21 @@
 
 namespace senko::api {
 
+namespace {
+
+[[noreturn]] void Refuse(const EngineLimits& limits, std::string_view field, const std::string& why) {
+  throw RequestError(
+      ErrorCode::kInvalidArgument,
+      "this model's maximum context length is " + std::to_string(limits.max_model_len) + " tokens, but " + why,
+      std::string(field), std::string(kContextLengthExceeded));
+}
+
+}  // namespace
+
 int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const EngineLimits& limits) {
   const int64_t rest = limits.max_model_len - prompt_tokens;
   const auto refuse = [&](std::string_view field, const std::string& why) {
-    throw RequestError(ErrorCode::kInvalidArgument,
-                       "this model's maximum context length is " + std::to_string(limits.max_model_len) +
-                           " tokens, but the prompt has " + std::to_string(prompt_tokens) + why,
-                       std::string(field), std::string(kContextLengthExceeded));
+    Refuse(limits, field, "the prompt has " + std::to_string(prompt_tokens) + why);
   };
   if (rest < 1) {
     refuse("prompt", budget.asked ? " and " + std::to_string(*budget.asked) + " more were asked for"
@@ -34,6 +42,19 @@ int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const
                        std::string(budget.field));
   }
   return *budget.asked;
+}
+
+void RefuseLength(const EngineLimits& limits, int64_t at_least, int64_t most) {
+  const std::string tokens = "the prompt has at least " + std::to_string(at_least);
+  Refuse(limits, "prompt",
+         most < 0 ? tokens + ", which leaves no room for an answer"
+                  : tokens + ", and no more than " + std::to_string(most) + " are counted here");
+}
+
+void CheckMinTokens(int64_t min_tokens, int64_t max_tokens) {
+  if (min_tokens <= max_tokens) return;
+  throw RequestError(ErrorCode::kInvalidArgument,
+                     "min_tokens must be at most max_tokens, " + std::to_string(max_tokens) + " here", "min_tokens");
 }
 
 void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, std::string_view field) {

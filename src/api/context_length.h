@@ -30,6 +30,13 @@ inline constexpr int64_t kMaxScores = int64_t{1} << 21;
 // ends by its length.
 int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const EngineLimits& limits);
 
+// What is refused before its budget is looked at: a prompt of `at_least` tokens, counted no further. `most` >= 0: the
+// most that a route takes which only counts them.
+[[noreturn]] void RefuseLength(const EngineLimits& limits, int64_t at_least, int64_t most = -1);
+
+// min_tokens against max_tokens, as asked for or resolved.
+void CheckMinTokens(int64_t min_tokens, int64_t max_tokens);
+
 // An empty prompt, an id outside the vocabulary or an image's id. Errors: RequestError naming `field`.
 void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, std::string_view field);
 

@@ -9,9 +9,7 @@ namespace senko::api {
 
 // All append and return `out`, so that a line of JSON reads in one piece. Text must be well-formed UTF-8.
 
-// Escapes, without the quotes. Pieces escaped one by one join to the whole escaped.
-std::string& AppendEscaped(std::string_view text, std::string* out);
-// With quotes.
+// Quoted and escaped.
 std::string& AppendString(std::string_view text, std::string* out);
 std::string& AppendNumber(int64_t value, std::string* out);
 // The shortest digits that read back. JSON has no infinities: a value beyond +-9999 or NaN becomes -9999.0, as OpenAI

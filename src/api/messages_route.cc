@@ -5,6 +5,7 @@
 #include "api/json_text.h"
 #include "api/messages_input.h"
 #include "api/messages_writer.h"
+#include "api/prefix_scope.h"
 #include "api/request_body.h"
 #include "api/routes.h"
 #include "api/tool_fields.h"
@@ -100,18 +101,18 @@ void Messages(const std::shared_ptr<Incoming>& incoming) {
 
   GenerationRequest request;
   ReadDrawing(&fields, &request.sampling);
-  if (const auto salt = fields.String("cache_salt", kMaxSaltBytes)) request.cache_salt = *salt;
+  PrefixScope scope = ReadPrefixScope(&fields, *incoming);
+  request.cache_salt = std::move(scope.salt);
   TextOptions text;
   text.stops = ReadStops(&fields, "stop_sequences");
   text.one_call = read.one_call;
   read.style.stream = fields.Bool("stream").value_or(false);
   fields.Finish();
 
-  const MemoryScope scope{incoming->http.api_key, request.cache_salt};
-  const ChatPrompt prompt = BuildChatPrompt(context, scope, &read.conversation);
+  const ChatPrompt prompt = BuildChatPrompt(*incoming, scope.memory, &read.conversation);
   request.id = incoming->http.id;
   request.sampling.max_tokens = ResolveMaxTokens(static_cast<int64_t>(prompt.ids.size()), budget, context.limits());
-  AnswerPlan plan = PlanChat(prompt, read.conversation, scope, std::move(request), std::move(text));
+  AnswerPlan plan = PlanChat(prompt, read.conversation, scope.memory, std::move(request), std::move(text));
   plan.id = NewId("msg_");
   plan.call_prefix = "toolu_";
   plan.stream = read.style.stream;
@@ -126,7 +127,7 @@ void CountTokens(const std::shared_ptr<Incoming>& incoming) {
   MessagesFields read = ReadMessages(&fields, std::nullopt, context);
   fields.Finish();
   const MemoryScope scope{incoming->http.api_key, {}};
-  const ChatPrompt prompt = BuildChatPrompt(context, scope, &read.conversation);
+  const ChatPrompt prompt = BuildChatPrompt(*incoming, scope, &read.conversation, Reading::kCount);
   std::string out = "{\"input_tokens\":";
   AppendNumber(static_cast<int64_t>(prompt.ids.size()), &out);
   ReplyNow(*incoming, out += '}');

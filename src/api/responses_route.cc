@@ -5,10 +5,12 @@
 #include "api/context_length.h"
 #include "api/ids.h"
 #include "api/json_text.h"
+#include "api/prefix_scope.h"
 #include "api/request_body.h"
 #include "api/responses_input.h"
 #include "api/responses_writer.h"
 #include "api/routes.h"
+#include "api/stream_fields.h"
 #include "api/tool_fields.h"
 
 namespace senko::api {
@@ -27,16 +29,8 @@ void ReadText(Fields* fields) {
   const Json* text = fields->Object("text");
   if (text == nullptr) return;
   Fields inner(*text, "text");
-  if (const Json* format = inner.Object("format")) {
-    Fields chosen(*format, "text.format");
-    if (chosen.String("type").value_or("") != "text") {
-      chosen.Fail("type", "must be text; no other format can be forced here", ErrorCode::kUnsupported);
-    }
-    chosen.Finish();
-  }
-  if (inner.String("verbosity").value_or("medium") != "medium") {
-    inner.Fail("verbosity", "must be medium: the model has no such setting", ErrorCode::kUnsupported);
-  }
+  ReadTextFormat(&inner, "format");
+  ReadVerbosity(&inner);
   inner.Finish();
 }
 
@@ -106,7 +100,8 @@ void Responses(const std::shared_ptr<Incoming>& incoming) {
 
   GenerationRequest request;
   ReadDrawing(&fields, &request.sampling);
-  if (const auto salt = fields.String("cache_salt", kMaxSaltBytes)) request.cache_salt = *salt;
+  PrefixScope scope = ReadPrefixScope(&fields, *incoming);
+  request.cache_salt = std::move(scope.salt);
   ResponsesStyle style;
   style.stream = fields.Bool("stream").value_or(false);
   if (const Json* options = fields.Object("stream_options")) {
@@ -119,12 +114,11 @@ void Responses(const std::shared_ptr<Incoming>& incoming) {
   budget.asked = fields.Integer("max_output_tokens", 1, INT64_MAX);
   fields.Finish();
 
-  const MemoryScope scope{incoming->http.api_key, request.cache_salt};
-  const ChatPrompt prompt = BuildChatPrompt(context, scope, &conversation);
+  const ChatPrompt prompt = BuildChatPrompt(*incoming, scope.memory, &conversation);
   request.id = incoming->http.id;
   request.sampling.max_tokens = ResolveMaxTokens(static_cast<int64_t>(prompt.ids.size()), budget, context.limits());
   style.repeated = Repeated(body, request.sampling);
-  AnswerPlan plan = PlanChat(prompt, conversation, scope, std::move(request), std::move(text));
+  AnswerPlan plan = PlanChat(prompt, conversation, scope.memory, std::move(request), std::move(text));
   plan.id = NewId("resp_");
   plan.stream = style.stream;
   plan.writer = MakeResponsesWriter(incoming->exchange, std::move(style));

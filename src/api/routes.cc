@@ -1,5 +1,7 @@
 #include "api/routes.h"
 
+#include "api/read_text.h"
+
 namespace senko::api {
 namespace {
 
@@ -22,6 +24,8 @@ void Work(const std::shared_ptr<Incoming>& incoming, RouteWork work) {
   try {
     if (incoming->exchange->gone()) return Report(*incoming, 499, "cancelled", {});
     work(incoming);
+  } catch (const ClientGone&) {
+    Report(*incoming, 499, "cancelled", {});
   } catch (const std::exception& error) {
     Refuse(*incoming, error);
   }

@@ -96,10 +96,6 @@ void ReadSampling(Fields* fields, const ApiContext& context, GenerationRequest* 
                  "must be 0: requests run in the order in which they come here, unless the server is "
                  "started with --scheduling-policy priority");
   }
-  if (const auto salt = fields->String("cache_salt", kMaxSaltBytes)) {
-    if (salt->empty()) fields->Fail("cache_salt", "must not be empty");
-    request->cache_salt = *salt;
-  }
   if (const auto value = fields->Number("presence_penalty", -2, 2)) {
     sampling.presence_penalty = static_cast<float>(*value);
   }

@@ -26,11 +26,10 @@ struct TextOptions {
 inline constexpr size_t kMaxStops = 64;
 inline constexpr size_t kMaxStopBytes = 4096;
 inline constexpr size_t kMaxTokenLists = 1024;  // logit_bias, stop_token_ids, bad_words
-inline constexpr size_t kMaxSaltBytes = 1024;
 
 // temperature, top_p, top_k, min_p, seed.
 void ReadDrawing(Fields* fields, SamplingOptions* sampling);
-// The above, n, priority, cache_salt, penalties, logit_bias, bad_words, stop_token_ids, min_tokens, ignore_eos, stop,
+// The above, n, priority, penalties, logit_bias, bad_words, stop_token_ids, min_tokens, ignore_eos, stop,
 // include_stop_str_in_output, skip_special_tokens. Not: max_tokens and logprobs, which differ from route to route.
 void ReadSampling(Fields* fields, const ApiContext& context, GenerationRequest* request, TextOptions* text);
 // A string or a list of strings, none empty.

@@ -36,16 +36,23 @@ void ReadTextOnly(Fields* fields) {
       fields->Fail("modalities", "must be [\"text\"]", ErrorCode::kUnsupported);
     }
   }
+  ReadVerbosity(fields);
+}
+
+void ReadVerbosity(Fields* fields) {
   if (fields->String("verbosity").value_or("medium") != "medium") {
     fields->Fail("verbosity", "must be medium: the model has no such setting", ErrorCode::kUnsupported);
   }
 }
 
-void CheckMinTokens(const SamplingOptions& sampling) {
-  if (sampling.min_tokens <= sampling.max_tokens) return;
-  throw RequestError(ErrorCode::kInvalidArgument,
-                     "min_tokens must be at most max_tokens, " + std::to_string(sampling.max_tokens) + " here",
-                     "min_tokens");
+void ReadTextFormat(Fields* fields, std::string_view name) {
+  const Json* format = fields->Object(name);
+  if (format == nullptr) return;
+  Fields inner(*format, fields->Path(name));
+  if (inner.String("type").value_or("") != "text") {
+    inner.Fail("type", "must be text; no other format can be forced here", ErrorCode::kUnsupported);
+  }
+  inner.Finish();
 }
 
 }  // namespace senko::api

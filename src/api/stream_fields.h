@@ -19,8 +19,9 @@ TokenBudget ReadChatBudget(Fields* fields);
 
 // modalities and verbosity: only what changes nothing.
 void ReadTextOnly(Fields* fields);
-
-// min_tokens against the resolved max_tokens.
-void CheckMinTokens(const SamplingOptions& sampling);
+void ReadVerbosity(Fields* fields);
+// {"type": "text"}. The template would show another format to the model, but nothing here forces it: refused, so that
+// nobody relies on it.
+void ReadTextFormat(Fields* fields, std::string_view name);
 
 }  // namespace senko::api

@@ -4,6 +4,7 @@
 #include "api/chat_fields.h"
 #include "api/chat_prompt.h"
 #include "api/json_text.h"
+#include "api/read_text.h"
 #include "api/request_body.h"
 #include "api/routes.h"
 #include "text/special_tokens.h"
@@ -26,13 +27,13 @@ void Tokenize(const std::shared_ptr<Incoming>& incoming) {
     fields.Refuse({"prompt", "chat_template"});
     ChatFields chat = ReadChat(&fields, context);
     fields.Finish();
-    ids = text::RenderConversation(chat.conversation, context.tools_prompt()).Encode(tokenizer);
+    ids = ReadPrompt(*incoming, text::RenderConversation(chat.conversation, context.tools_prompt()), Reading::kCount);
   } else {
     const auto prompt = fields.String("prompt");
     if (!prompt) fields.Fail("prompt", "must be a string (or send messages)");
     const bool special = fields.Bool("parse_special").value_or(true);
     fields.Finish();
-    ids = tokenizer.Encode(*prompt, special ? text::AddedTokens::kAll : text::AddedTokens::kNone);
+    ids = ReadText(*incoming, *prompt, special ? text::AddedTokens::kAll : text::AddedTokens::kNone, Reading::kCount);
   }
   std::string out = "{\"count\":";
   AppendNumber(static_cast<int64_t>(ids.size()), &out) += ",\"max_model_len\":";
@@ -60,7 +61,7 @@ void Detokenize(const std::shared_ptr<Incoming>& incoming) {
   const Json body = ParseBody(incoming->http.body);
   Fields fields(body);
   CheckModel(&fields, context);
-  const Json::array_t* list = fields.Array("tokens");
+  const Json::array_t* list = fields.Array("tokens", static_cast<size_t>(MostTokens(context.limits())));
   if (list == nullptr) fields.Fail("tokens", "must be a list of token ids");
   std::vector<int32_t> ids;
   for (const Json& item : *list) {

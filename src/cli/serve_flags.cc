@@ -159,6 +159,9 @@ void AddServeFlags(CLI::App& c, ServeOptions& o) {
   c.add_flag("--default-thinking,!--no-default-thinking", o.api.default_thinking,
              "Chats that do not say reason first (default)")
       ->group("API");
+  c.add_flag("--share-prefix-cache-between-keys", o.api.keys_share_prefixes,
+             "Whoever has one --api-key can then measure what holders of another have lately sent")
+      ->group("API");
   c.add_option_function<std::string>(
        "--scheduling-policy", [&o](const std::string& policy) { o.api.priorities = policy == "priority"; },
        "fcfs: in the order in which requests come; priority: as requests say, lower first, which any client may")

@@ -105,39 +105,24 @@ class DepthGuard : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
+// Stretches that need no escape are appended whole: this is what every event of a stream goes through.
 void AppendEscaped(std::string_view text, std::string* out) {
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out->append("\\\"");
-        break;
-      case '\\':
-        out->append("\\\\");
-        break;
-      case '\n':
-        out->append("\\n");
-        break;
-      case '\r':
-        out->append("\\r");
-        break;
-      case '\t':
-        out->append("\\t");
-        break;
-      case '\b':
-        out->append("\\b");
-        break;
-      case '\f':
-        out->append("\\f");
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out->append("\\u00").push_back("01"[c >> 4]);
-          out->push_back("0123456789abcdef"[c & 15]);
-        } else {
-          out->push_back(c);
-        }
+  size_t clean = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c >= 0x20 && c != '"' && c != '\\') continue;
+    out->append(text, clean, i - clean);
+    clean = i + 1;
+    constexpr std::string_view kNamed = "\"\\\n\r\t\b\f", kNames = "\"\\nrtbf";
+    out->push_back('\\');
+    if (const size_t at = kNamed.find(text[i]); at != std::string_view::npos) {
+      out->push_back(kNames[at]);
+    } else {
+      out->append("u00").push_back("01"[c >> 4]);
+      out->push_back("0123456789abcdef"[c & 15]);
     }
   }
+  out->append(text, clean);
 }
 
 std::string PythonJsonString(std::string_view text) {
