@@ -43,6 +43,28 @@ def test_both_keys_both_headers(server):
             assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}, headers=header).status == 200
 
 
+def cached(server, key, prompt, **fields):
+    answer = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, **fields},
+                         headers={"Authorization": f"Bearer {key}"}).json()
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"cache_salt": "s"}])
+def test_each_key_has_prefixes_of_its_own(server, fields):
+    """How many tokens were cached tells nobody what another key's holder has sent."""
+    prompt = [40 + len(fields)] * 600
+    assert [cached(server, KEYS[0], prompt, **fields) > 0 for _ in range(2)] == [False, True]
+    assert [cached(server, KEYS[1], prompt, **fields) > 0 for _ in range(2)] == [False, True]
+
+
+def test_keys_share_prefixes_where_the_operator_says_so(running):
+    with running("--threads", 1, "--api-key", KEYS[0], "--api-key", KEYS[1],
+                 "--share-prefix-cache-between-keys") as server:
+        prompt = [42] * 600
+        assert [cached(server, key, prompt) > 0 for key in KEYS] == [False, True]
+        assert cached(server, KEYS[1], prompt, cache_salt="s") == 0
+
+
 def test_a_key_given_twice(server):
     from server import raw
     for other in KEYS:
