@@ -22,6 +22,7 @@ constexpr size_t kReadAheadBytes = size_t{16} << 10;  // kept of what a client s
 constexpr uint64_t kDiscardBytes = 64 << 10;          // a refused request's body up to this is read, not cut off
 constexpr size_t kProgressBytes = 64 << 10;           // within timeout_send, or everything
 constexpr size_t kMostProgress = 256;                 // times timeout_send: within that all that is sent at once
+constexpr size_t kRecordedBytes = 256;                // of method and path: a record may wait for its other half
 constexpr size_t kLastBytes = 64 << 10;               // of an answer, sent when its place is free
 
 std::string RequestId(std::string_view given) {
@@ -92,9 +93,10 @@ Session::~Session() {
 
 // ---- input ----------------------------------------------------------------------------------------------------------
 
-bool Session::WantsInput() const {
-  if (client_ended_ || state_ == State::kDone) return false;
-  return state_ != State::kAnswer || input_.size() < kReadAheadBytes;
+size_t Session::InputRoom() const {
+  if (client_ended_ || state_ == State::kDone) return 0;
+  if (state_ != State::kAnswer) return SIZE_MAX;
+  return kReadAheadBytes - std::min(kReadAheadBytes, input_.size());
 }
 
 void Session::OnInput(std::string_view bytes, TimePoint now) {
@@ -172,8 +174,8 @@ void Session::OnHead(TimePoint now) {
   api::HttpRequest& request = parser_->request();
   request.id = RequestId(request.Header("x-request-id"));
   record_.id = request.id;
-  record_.method = request.method;
-  record_.path = request.path;
+  record_.method = request.method.substr(0, kRecordedBytes);
+  record_.path = request.path.substr(0, kRecordedBytes);
   http_1_0_ = parser_->http_1_0();
   keep_alive_ = parser_->keep_alive() && !over_limit_;
   head_only_ = request.method == "HEAD";
@@ -283,8 +285,8 @@ void Session::Fail(int status, std::string_view message, TimePoint now) {
     ++gate_->requests;
     http_1_0_ = head_only_ = false;
     request.id = record_.id = RequestId("");
-    record_.method = request.method;
-    record_.path = request.path;
+    record_.method = request.method.substr(0, kRecordedBytes);
+    record_.path = request.path.substr(0, kRecordedBytes);
     common_headers_ = {{"X-Request-Id", request.id}};
   }
   Verdict verdict = Gate::Refuse(request.path, status, message, CodeOf(status));

@@ -41,8 +41,8 @@ class Session {
   Pieces Output() const;
   bool HasOutput() const { return output_size_ > 0; }
   void Wrote(size_t bytes, TimePoint now);
-  // False: leave the bytes in the socket, so that a client that sends ahead is held up by it.
-  bool WantsInput() const;
+  // Bytes that OnInput may be given. 0: leave them in the socket, so that a client that sends ahead is held up by it.
+  size_t InputRoom() const;
   TimePoint Deadline() const;
   // Nothing is sent any more: tell the client so, read and drop what it still sends, and wait for it to close. Closing
   // at once could take the answer away from a client that is still sending.

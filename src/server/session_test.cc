@@ -275,9 +275,23 @@ TEST(Session, OutputIsTheSameHoweverItIsTaken) {
 TEST(Session, WhatIsSentAheadIsBounded) {
   SessionRig rig;
   rig.Input(kHold);
-  EXPECT_TRUE(rig.session->WantsInput());
+  EXPECT_EQ(rig.session->InputRoom(), 16384u);
+  rig.Input(std::string(10'000, 'x'));
+  EXPECT_EQ(rig.session->InputRoom(), 6384u);
   rig.Input(std::string(20'000, 'x'));
-  EXPECT_FALSE(rig.session->WantsInput());
+  EXPECT_EQ(rig.session->InputRoom(), 0u);
+}
+
+// A record may wait long for its other half.
+TEST(Session, RecordsAreSmall) {
+  SessionRig rig;
+  rig.Input("GET /" + std::string(50'000, 'a') + " HTTP/1.1\r\nHost: t\r\n\r\n");
+  rig.Output();
+  rig.Input(std::string(50'000, 'B') + " / HTTP/1.1\r\nHost: t\r\n\r\n");
+  rig.Output();
+  ASSERT_EQ(rig.records.size(), 2u);
+  EXPECT_EQ(rig.records[0].path, "/" + std::string(255, 'a'));
+  EXPECT_LE(rig.records[1].method.size(), 256u);
 }
 
 TEST(Session, BodiesOfRefusedRequestsAreReadOrCutOff) {

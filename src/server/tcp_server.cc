@@ -206,7 +206,7 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
       socket_.shutdown(tcp::socket::shutdown_send, ignored);
     }
     if (more) asio::post(loop_->context, [self = shared_from_this()] { self->Event([] {}); });
-    if (session_->WantsInput()) AwaitRead();
+    if (session_->InputRoom() > 0) AwaitRead();
     if (session_->HasOutput() && !more) AwaitWrite();
     AwaitTime();
   }
@@ -243,9 +243,10 @@ class Connection final : public Bell, public std::enable_shared_from_this<Connec
   }
 
   void Read() {
-    if (!session_->WantsInput()) return;
+    const size_t room = session_->InputRoom();
+    if (room == 0) return;
     error_code error;
-    const size_t bytes = socket_.read_some(asio::buffer(loop_->scratch), error);
+    const size_t bytes = socket_.read_some(asio::buffer(loop_->scratch, room), error);
     const Clock::time_point now = Clock::now();
     if (error == asio::error::eof) {
       session_->OnEnd(now);
