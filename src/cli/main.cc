@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/line_writer.h"
 #include "base/mapped_file.h"
 #include "base/thread_count.h"
 #include "checkpoint/inspect.h"
@@ -267,7 +268,7 @@ void AddServe(Program& p) {
   CLI::App* c = p.app.add_subcommand("serve", "Serve a model over HTTP");
   AddServeFlags(*c, p.serve);
   c->callback([&p, c] {
-    PrintSettings(*c, p.serve, stderr);
+    for (const std::string& line : SettingLines(*c, p.serve)) Say(line);
     p.run = [](Program& q) { return RunServe(q.serve); };
   });
 }

@@ -43,7 +43,7 @@ std::map<std::string, Setting> FlagSettings(const CLI::App& command, const Serve
 
 }  // namespace
 
-void PrintSettings(const CLI::App& command, const ServeOptions& options, std::FILE* out) {
+std::vector<std::string> SettingLines(const CLI::App& command, const ServeOptions& options) {
   const std::map<std::string, Setting> known = FlagSettings(command, options);
   std::map<std::string, std::string> by_origin;
   for (const CLI::Option* option : command.get_options()) {
@@ -57,7 +57,9 @@ void PrintSettings(const CLI::App& command, const ServeOptions& options, std::FI
     std::string& line = by_origin[setting.origin];
     line += (line.empty() ? "" : ", ") + name + " = " + setting.value;
   }
-  for (const auto& [origin, line] : by_origin) std::fprintf(out, "senko: %s: %s\n", origin.c_str(), line.c_str());
+  std::vector<std::string> lines;
+  for (const auto& [origin, line] : by_origin) lines.push_back(origin + ": " + line);
+  return lines;
 }
 
 }  // namespace senko::cli

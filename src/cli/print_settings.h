@@ -2,7 +2,8 @@
 #pragma once
 
 #include <CLI/App.hpp>
-#include <cstdio>
+#include <string>
+#include <vector>
 
 #include "cli/serve_options.h"
 
@@ -10,6 +11,6 @@ namespace senko::cli {
 
 // Every setting of `command`, which has been parsed into `options`, in a line per origin: the command line, a flag that
 // stands for others, defaults. Of secrets only the number is told.
-void PrintSettings(const CLI::App& command, const ServeOptions& options, std::FILE* out);
+std::vector<std::string> SettingLines(const CLI::App& command, const ServeOptions& options);
 
 }  // namespace senko::cli

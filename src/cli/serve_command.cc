@@ -1,19 +1,24 @@
 // `senko serve`: the parts put together, started, drained.
+#include <fcntl.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "api/routes.h"
 #include "base/error.h"
+#include "base/line_writer.h"
 #include "cli/run_context.h"
 #include "cli/serve_options.h"
 #include "cli/serve_signals.h"
@@ -66,6 +71,14 @@ struct EngineEnd {
   }
 };
 
+// For the answers of requests that the shutdown cut short to reach their clients.
+constexpr std::chrono::seconds kLastWords{2};
+
+std::string Address(const std::string& host, int port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return "http://" + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 std::string ModelName(const std::filesystem::path& directory) {
   std::filesystem::path name = std::filesystem::weakly_canonical(directory).filename();
   return name.empty() ? "senko" : name.string();
@@ -75,7 +88,7 @@ std::string ModelName(const std::filesystem::path& directory) {
 void LogFailure(const api::RequestRecord& record) {
   const bool ours = record.status == 500 || (record.status == 200 && record.stream);
   if (record.finish != "error" || !ours) return;
-  std::fprintf(stderr, "senko: request %s failed: %s\n", record.id.c_str(), record.error.c_str());
+  Say("request " + record.id + " failed: " + record.error);
 }
 
 text::Tokenizer LoadTokenizer(const std::filesystem::path& directory, int64_t vocab) {
@@ -99,8 +112,20 @@ void ReturnLargeBlocks() {
 
 }  // namespace
 
+// What a program that is started without them opens next would get their numbers, and be written over by a log.
+void OpenStandardFiles() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != fd) {
+      throw Error(ErrorCode::kIo, std::string("/dev/null: cannot be opened: ") + std::strerror(errno));
+    }
+  }
+}
+
 int RunServe(ServeOptions options) {
+  OpenStandardFiles();
   ReturnLargeBlocks();
+  std::string& host = options.http.host;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   RunOptions model;
   model.model = options.engine.model;
   const std::filesystem::path directory = ModelDirectory(model);
@@ -108,7 +133,7 @@ int RunServe(ServeOptions options) {
   if (options.api.model_names.empty()) options.api.model_names = {ModelName(directory)};
 
   ServeSignals signals([] {
-    std::fprintf(stderr, "senko: stopped before it was ready\n");
+    Say("stopped before it was ready");
     std::_Exit(0);
   });
   // The server is the last of these, and so the first to go, however this ends: its threads read all the others.
@@ -120,7 +145,16 @@ int RunServe(ServeOptions options) {
       &registry, [&slot] { return slot.Stats(); },
       [&listening] { return listening != nullptr ? listening->stats() : server::HttpStats{}; });
   std::optional<server::RequestLines> lines;
-  if (!options.access_log.empty()) lines.emplace(server::MakeLineLog(options.access_log));
+  if (!options.access_log.empty()) {
+    server::LineLog log = server::OpenLineLog(options.access_log);
+    lines.emplace(std::move(log.write));
+    registry.AddSamples([dropped = std::move(log.dropped)] {
+      using Sample = server::MetricsRegistry::Sample;
+      return std::vector<Sample>{{Sample::Kind::kCounter, "senko:access_log_dropped_lines_total",
+                                  "Lines that the access log lost because nothing took them fast enough",
+                                  static_cast<double>(dropped())}};
+    });
+  }
   std::unique_ptr<Engine> engine;
   std::optional<text::Tokenizer> tokenizer;
   std::optional<text::ToolsPrompt> tools;
@@ -136,12 +170,12 @@ int RunServe(ServeOptions options) {
   http = std::make_unique<server::HttpServer>(options.http, std::vector<api::Route>{}, hooks);
   listening = http.get();
   http->Start();
-  const std::string address = "http://" + options.http.host + ":" + std::to_string(http->port());
-  std::fprintf(stderr, "senko: listening on %s, loading %s\n", address.c_str(), directory.c_str());
+  const std::string address = Address(options.http.host, http->port());
+  Say("listening on " + address + ", loading " + directory.string());
 
   engine = LoadEngine(options.engine, [&state](const std::string& what, uint64_t, uint64_t) {
     state.Set("loading: " + what);
-    std::fprintf(stderr, "senko: %s\n", what.c_str());
+    Say(what);
   });
   tokenizer.emplace(LoadTokenizer(directory, engine->limits().vocab_size));
   tools = text::ToolsPrompt::Find(directory);
@@ -154,22 +188,26 @@ int RunServe(ServeOptions options) {
   http->SetRoutes(api::MakeRoutes(*context));
   signals.Serving();
   state.Set("");
-  std::fprintf(stderr, "senko: ready; try: curl %s/v1/models\n", address.c_str());
+  Say("ready; try: curl " + address + "/v1/models");
 
   signals.Wait();
-  std::fprintf(stderr, "senko: finishing running requests (at most %lld s); a second signal ends now\n",
-               static_cast<long long>(options.shutdown_timeout_s));
+  Say("finishing running requests (at most " + std::to_string(options.shutdown_timeout_s) +
+      " s); a second signal ends now");
   std::atomic<bool> cut_short{false};
   signals.OnMore([&] {
     cut_short = true;
     http->Stop();
   });
   const bool all = http->Drain(std::chrono::seconds(options.shutdown_timeout_s));
+  if (!all && !cut_short) {
+    engine->Shutdown();  // tells whoever is still there that this is the end
+    http->Drain(kLastWords);
+  }
   signals.OnMore({});
   http->Stop();
   slot.Set(nullptr);
   engine->Shutdown();
-  std::fprintf(stderr, "senko: %s\n", all && !cut_short ? "all requests finished" : "stopped with requests unfinished");
+  Say(all && !cut_short ? "all requests finished" : "stopped with requests unfinished");
   return 0;
 }
 

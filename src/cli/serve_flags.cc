@@ -38,14 +38,15 @@ void AddEngineFlags(CLI::App& c, EngineOptions& o) {
   c.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
              "Keep the KV of finished prompts and find it again (default)")
       ->group("Cache");
-  c.add_flag_callback(
-       "--swa-bounded-replay", [&o] { o.encoder_replay = true, o.decoder_replay = "trim"; },
-       "Replay only a window of tokens after a cache hit and run the later layers on a prompt's last window "
-       "(default)")
-      ->group("Cache");
+  CLI::Option* replay = c.add_flag_callback(
+      "--swa-bounded-replay", [&o] { o.encoder_replay = true, o.decoder_replay = "trim"; },
+      "Replay only a window of tokens after a cache hit and run the later layers on a prompt's last window "
+      "(default)");
+  replay->group("Cache");
   c.add_flag_callback(
        "--no-swa-bounded-replay", [&o] { o.encoder_replay = false, o.decoder_replay = "full"; },
        "Exact: hits only at stored window snapshots, every row through every layer")
+      ->excludes(replay)
       ->group("Cache");
   c.add_flag("--encoder-replay,!--no-encoder-replay", o.encoder_replay, "The first half of it alone")->group("Cache");
   c.add_option("--decoder-replay", o.decoder_replay, "The second half alone: trim, halo or full")
@@ -155,6 +156,7 @@ void AddServeFlags(CLI::App& c, ServeOptions& o) {
   AddHttpFlags(c, o.http);
   c.add_option("--served-model-name", o.api.model_names,
                "Names of the model in the API; the first is written in answers")
+      ->check(CLI::Validator([](std::string& name) { return name.empty() ? "must not be empty" : ""; }, ""))
       ->group("API");
   c.add_flag("--default-thinking,!--no-default-thinking", o.api.default_thinking,
              "Chats that do not say reason first (default)")

@@ -1,8 +1,9 @@
 #include "server/access_log.h"
 
 #include <spdlog/async.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/line_writer.h"
 
 namespace senko::server {
 
@@ -43,17 +45,33 @@ std::string AccessLine(const AccessRecord& r, const api::RequestRecord* request)
   return DumpJson(line);
 }
 
-LineLog MakeLineLog(const std::string& path) {
+namespace {
+
+// Standard error, whose reader may have stopped.
+class StandardErrorSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    StandardError().Write({line.data(), line.size()});
+  }
+  void flush_() override {}
+};
+
+}  // namespace
+
+LineLog OpenLineLog(const std::string& path) {
   constexpr size_t kWaitingLines = 8192;
   // Owned together: the logger refers to its pool weakly.
   struct Log {
     std::shared_ptr<spdlog::details::thread_pool> pool;
     std::shared_ptr<spdlog::async_logger> logger;
   };
+  const bool to_stderr = path == "-";
   try {
     spdlog::sink_ptr sink;
-    if (path == "-") {
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    if (to_stderr) {
+      sink = std::make_shared<StandardErrorSink>();
     } else {
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     }
@@ -63,7 +81,8 @@ LineLog MakeLineLog(const std::string& path) {
                                                          spdlog::async_overflow_policy::overrun_oldest);
     log->logger->set_pattern("%v");
     log->logger->flush_on(spdlog::level::info);
-    return [log](std::string_view line) { log->logger->log(spdlog::level::info, "{}", line); };
+    return {[log](std::string_view line) { log->logger->log(spdlog::level::info, "{}", line); },
+            [log, to_stderr] { return log->pool->overrun_counter() + (to_stderr ? StandardError().dropped() : 0); }};
   } catch (const spdlog::spdlog_ex& error) {
     throw Error(ErrorCode::kIo, "--access-log: cannot write '" + path + "': " + error.what());
   }

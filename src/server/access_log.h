@@ -29,9 +29,13 @@ using AccessLog = std::function<void(const AccessRecord&)>;
 // or answered. `request` may be null: what the API told of the same request.
 std::string AccessLine(const AccessRecord& record, const api::RequestRecord* request = nullptr);
 
-// Writes lines to a file ("-": standard error) on a thread of its own. When the disk is slower than the requests the
-// oldest waiting lines are dropped. Errors: kIo naming the file.
-using LineLog = std::function<void(std::string_view line)>;
-LineLog MakeLineLog(const std::string& path);
+// Lines to a file ("-": standard error), written on a thread of its own. What takes them more slowly than they come, or
+// not at all, costs lines: `dropped` counts them. Both may be called from any thread and do not block.
+struct LineLog {
+  std::function<void(std::string_view line)> write;
+  std::function<uint64_t()> dropped;
+};
+// Errors: kIo naming the file.
+LineLog OpenLineLog(const std::string& path);
 
 }  // namespace senko::server

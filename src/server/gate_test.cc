@@ -83,6 +83,9 @@ TEST(Options, AreCheckedByName) {
       EXPECT_THAT(error.what(), HasSubstr(flag));
     }
   };
+  refused([](HttpOptions& o) { o.host = ""; }, "--host");
+  refused([](HttpOptions& o) { o.allowed_origins = {"https://a.b", ""}; }, "--allowed-origins");
+  refused([](HttpOptions& o) { o.allowed_origins = {"example.org"}; }, "--allowed-origins");
   refused([](HttpOptions& o) { o.port = 65536; }, "--port");
   refused([](HttpOptions& o) { o.io_threads = 0; }, "--http-threads");
   refused([](HttpOptions& o) { o.io_threads = 65; }, "--http-threads");

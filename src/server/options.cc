@@ -22,6 +22,15 @@ void Within(std::string_view flag, std::chrono::milliseconds value) {
 }  // namespace
 
 void CheckHttpOptions(const HttpOptions& o) {
+  if (o.host.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--host is empty; 0.0.0.0 or :: listens on every interface");
+  }
+  for (const std::string& origin : o.allowed_origins) {
+    if (origin != "*" && origin != "null" && origin.find("://") == std::string::npos) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--allowed-origins has '" + origin + "'; an origin is like https://example.org, or * for any");
+    }
+  }
   Within("--port", o.port, kPorts);
   Within("--http-threads", o.io_threads, kHttpThreads);
   Within("--requests-per-minute", o.requests_per_minute, kRates);

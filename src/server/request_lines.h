@@ -13,7 +13,7 @@ namespace senko::server {
 // Thread-safe; does not block. Either half may come first. What the server answered by itself has one half.
 class RequestLines {
  public:
-  explicit RequestLines(LineLog write) : write_(std::move(write)) {}
+  explicit RequestLines(std::function<void(std::string_view)> write) : write_(std::move(write)) {}
 
   void OnHttp(const AccessRecord& record);
   void OnApi(const api::RequestRecord& record);
@@ -29,7 +29,7 @@ class RequestLines {
   void Write(const Halves& halves) const;
   void Pair(uint64_t number, Halves half);
 
-  const LineLog write_;
+  const std::function<void(std::string_view)> write_;
   std::mutex mutex_;
   std::map<uint64_t, Halves> waiting_;  // by number, so the oldest first
 };

@@ -1,7 +1,9 @@
 """Start and end: what /health and /ready say, what a signal does to running requests, exit codes."""
 import contextlib
+import fcntl
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -182,6 +184,100 @@ def test_live_at_once_and_ready_when_loaded(start):
     server.stop()
 
 
+def test_what_the_timeout_cuts_is_told_so(start, small_model):
+    """Streams get an error event, whole answers and those in the queue a 503; the log does not blame the clients."""
+    server = start("--threads", 1, "--max-num-seqs", 2, "--shutdown-timeout", 1, model=small_model)
+    replies = []
+
+    def whole():
+        replies.append(server.post("/v1/completions", {**LONG, "prompt": "whole"}))
+
+    with server.open_stream("/v1/completions", **LONG) as stream:
+        next(stream)
+        threads = [threading.Thread(target=whole) for _ in range(2)]  # one runs, one waits
+        for thread in threads:
+            thread.start()
+        server.wait_metric("num_requests_waiting", 1)
+        server.signal(signal.SIGTERM)
+        last = list(stream)[-1]
+        assert "shutting down" in last["error"]["message"], last
+        for thread in threads:
+            thread.join(30)
+    assert [reply.status for reply in replies] == [503, 503]
+    assert all(int(reply.headers["Retry-After"]) >= 1 for reply in replies)
+    assert server.wait_exit() == 0
+    assert "requests unfinished" in server.errors()
+    lines = [json.loads(line) for line in (server.log.parent / "access.log").read_text().splitlines()]
+    lines = [line for line in lines if line["path"] == "/v1/completions"]
+    assert sorted(line["status"] for line in lines) == [200, 503, 503] and not any(line["gone"] for line in lines)
+
+
+@pytest.mark.parametrize("log", ["-", ""])
+def test_a_standard_error_that_nobody_reads(senko, small_model, log):
+    """Neither the start nor requests nor the end waits for room in it; what is lost is counted."""
+    command = [senko, "serve", "--port", "0", "--threads", "1", "--model", small_model, "--access-log", log]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            port = None
+            while port is None:
+                line = process.stderr.readline().decode()
+                if "listening on " in line:
+                    port = int(line.split(":")[3].split(",")[0])
+            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+            lost = 0
+            end = time.monotonic() + 60
+            while lost < 20 and time.monotonic() < end and log:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                connection.request("GET", "/metrics")
+                for text in connection.getresponse().read().decode().splitlines():
+                    if text.startswith("senko:access_log_dropped_lines_total"):
+                        lost = float(text.split()[-1])
+            assert lost >= 20 or not log
+            begin = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            assert time.monotonic() - begin < 10
+        finally:
+            process.kill()
+
+
+def test_standard_files_that_are_closed(senko, small_model):
+    """What the server opens first does not take their place, where a log would write over it."""
+    script = f'exec "{senko}" serve --port 0 --threads 1 --model "{small_model}" --access-log - 0<&- 1>&- 2>&-'
+    with subprocess.Popen(["bash", "-c", script]) as process:
+        try:
+            end = time.monotonic() + 30
+            kinds = []
+            while len(kinds) < 3 or "bash" in kinds[0]:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+                program = os.readlink(f"/proc/{process.pid}/exe")
+                kinds = ["bash"] if "senko" not in program else [
+                    os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)
+                    if os.path.exists(f"/proc/{process.pid}/fd/{fd}")]
+            assert kinds == ["/dev/null"] * 3
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("host, url", [("::1", "http://[::1]:"), ("[::1]", "http://[::1]:")])
+def test_an_address_of_version_6(senko, small_model, host, url):
+    with subprocess.Popen([senko, "serve", "--host", host, "--port", "0", "--model", small_model, "--access-log", ""],
+                          stderr=subprocess.PIPE) as process:
+        try:
+            lines = []
+            while not lines or "ready" not in lines[-1]:
+                lines.append(process.stderr.readline().decode())
+                if "cannot listen" in lines[-1] or not lines[-1]:
+                    pytest.skip("no IPv6 here")
+            assert any(f"listening on {url}" in line for line in lines) and f"curl {url}" in lines[-1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) in (0, 2)
+
+
 @pytest.mark.parametrize("delay", [0, 0.01, 0.03, 0.1, 0.3])
 def test_a_signal_while_loading(start, delay):
     """Nothing runs that could be finished: the end is at once, whatever loading has got to."""
@@ -216,6 +312,10 @@ def test_settings_are_told(start):
     (["--max-model-len", "100000000"], ["max-model-len", "32768"]),
     (["--block-size", "100"], ["block-size"]),
     (["--port", "99999"], ["port"]),
+    (["--host", ""], ["host", "0.0.0.0"]),
+    (["--allowed-origins", "foo"], ["allowed-origins", "foo"]),
+    (["--served-model-name", ""], ["served-model-name"]),
+    (["--no-swa-bounded-replay", "--swa-bounded-replay"], ["swa-bounded-replay"]),
     (["--api-key", "two words"], ["api-key"]),
     (["--num-speculative-tokens", "7"], ["num-speculative-tokens"]),
     (["--tensor-parallel-size", "2"], ["tensor-parallel-size"]),
