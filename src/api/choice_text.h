@@ -35,8 +35,8 @@ struct TurnOpening {
 
 // One choice, from its tokens in order. What comes out depends on the tokens alone, not on how they were chunked.
 // Rules: stop strings are looked for in the content only; the token that ended the answer has no text (unless it is a
-// stop token and include_stop); with one_call nothing follows the first whole call; behind the calls' block nothing is read.
-// Not thread-safe; the tokenizer must outlive it.
+// stop token and include_stop); with one_call nothing follows the first whole call; behind the calls' block nothing is
+// read. Not thread-safe; the tokenizer must outlive it.
 class ChoiceText {
  public:
   // Without `opening` everything is content.
