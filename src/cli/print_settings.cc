@@ -38,6 +38,7 @@ std::map<std::string, Setting> FlagSettings(const CLI::App& command, const Serve
   add("enable-prefix-caching", on_off(engine.enable_prefix_caching), "default");
   add("async-scheduling", on_off(engine.async_scheduling), "default");
   add("default-thinking", on_off(options.api.default_thinking), "default");
+  add("share-prefix-cache-between-keys", on_off(options.api.keys_share_prefixes), "default");
   return settings;
 }
 

@@ -45,7 +45,7 @@ def test_both_keys_both_headers(server):
 
 def cached(server, key, prompt, **fields):
     answer = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, **fields},
-                         headers={"Authorization": f"Bearer {key}"}).json()
+                         headers={"Authorization": f"Bearer {key}"}).json
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
