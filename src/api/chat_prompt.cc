@@ -50,6 +50,7 @@ AnswerPlan PlanChat(const ChatPrompt& prompt, const text::Conversation& conversa
                     GenerationRequest request, TextOptions text) {
   AnswerPlan plan;
   plan.turn = prompt.turn;
+  plan.turn->reads_calls = conversation.tool_choice != text::ToolChoice::kNone;
   plan.text = std::move(text);
   if (prompt.rememberable) {
     plan.memory = AnswerPlan::Memory{scope, prompt.opened_ids, conversation.thinking};

@@ -17,7 +17,7 @@ std::string_view EndingName(Ending ending) {
 ChoiceText::ChoiceText(const text::Tokenizer& tokenizer, const TextOptions& options, const TurnOpening* opening)
     : options_(options), tokenizer_(&tokenizer), detokenizer_(tokenizer, options.skip_special), stops_(options.stops) {
   if (opening == nullptr) return;
-  parser_ = std::make_unique<text::TurnParser>(opening->start);
+  parser_ = std::make_unique<text::TurnParser>(opening->start, opening->reads_calls);
   parser_->Feed(opening->opened, &opening_events_);
   read_bytes_ = opening->opened.size();
 }

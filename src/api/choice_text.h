@@ -30,6 +30,7 @@ std::string_view EndingName(Ending ending);  // OpenAI's finish_reason
 // How an answer begins that is a turn of a chat.
 struct TurnOpening {
   text::TurnStart start = text::TurnStart::kContent;
+  bool reads_calls = true;  // otherwise their markup is text: tool_choice "none"
   std::string opened;  // of a call that the prompt opened: read before the first token
 };
 

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "api/tool_fields.h"
+#include "text/turn_parser.h"
 
 namespace senko::api {
 namespace {
-
-constexpr size_t kMaxCallNameBytes = 4096;  // of a recorded call: the model may have made up any name
 
 std::optional<text::Role> RoleOf(std::string_view name) {
   if (name == "system" || name == "developer") return text::Role::kSystem;
@@ -30,7 +29,7 @@ text::ToolCall ReadCall(const Json& value, const std::string& path) {
   if (function == nullptr) fields.Fail("function", "must be there");
   fields.Finish();
   Fields inner(*function, path + ".function");
-  call.name = inner.String("name", kMaxCallNameBytes).value_or("");
+  call.name = inner.String("name", text::kMaxCallNameBytes).value_or("");
   if (call.name.empty()) inner.Fail("name", "must not be empty");
   // Some clients parse the arguments and send the object.
   const Json* arguments = inner.Find("arguments");

@@ -1,6 +1,7 @@
 #include "api/messages_input.h"
 
 #include "api/message_fields.h"
+#include "text/turn_parser.h"
 
 namespace senko::api {
 namespace {
@@ -109,7 +110,7 @@ class MessageReader {
       } else if (type == "tool_use") {
         text::ToolCall call;
         call.id = block.String("id").value_or("");
-        call.name = block.String("name", 4096).value_or("");
+        call.name = block.String("name", text::kMaxCallNameBytes).value_or("");
         if (call.name.empty()) block.Fail("name", "must not be empty");
         const Json* input = block.Object("input");
         call.arguments = input == nullptr ? "{}" : DumpJson(*input);

@@ -1,6 +1,7 @@
 #include "api/responses_input.h"
 
 #include "api/message_fields.h"
+#include "text/turn_parser.h"
 
 namespace senko::api {
 namespace {
@@ -63,7 +64,7 @@ class InputReader {
   void AddCall(Fields* fields) {
     text::ToolCall call;
     call.id = fields->String("call_id").value_or("");
-    call.name = fields->String("name", 4096).value_or("");
+    call.name = fields->String("name", text::kMaxCallNameBytes).value_or("");
     if (call.name.empty()) fields->Fail("name", "must not be empty");
     call.arguments = fields->String("arguments").value_or("{}");
     if (call.arguments.empty()) call.arguments = "{}";

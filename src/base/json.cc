@@ -106,6 +106,11 @@ Json ParseJson(std::string_view text, std::string_view source, const JsonLimits&
                         std::to_string(limits.max_bytes),
                     {});
   }
+  // The library takes one for the end of the text, and what follows for nothing.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw JsonError(ErrorCode::kCorrupt,
+                    std::string(source) + ": invalid JSON at byte " + std::to_string(nul + 1) + ": a NUL", {});
+  }
   Builder builder(source, limits);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.Take();

@@ -81,28 +81,6 @@ void Write(const Json& value, int depth, std::string* out) {
   }
 }
 
-class DepthGuard : public nlohmann::json_sax<Json> {
- public:
-  explicit DepthGuard(int max_depth) : max_depth_(max_depth) {}
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return false; }
-  bool key(string_t&) override { return true; }
-  bool start_object(std::size_t) override { return ++depth_ <= max_depth_; }
-  bool end_object() override { return --depth_ >= 0; }
-  bool start_array(std::size_t) override { return ++depth_ <= max_depth_; }
-  bool end_array() override { return --depth_ >= 0; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
-
- private:
-  int max_depth_;
-  int depth_ = 0;
-};
-
 }  // namespace
 
 // Stretches that need no escape are appended whole: this is what every event of a stream goes through.
@@ -136,11 +114,6 @@ std::string PythonJson(const Json& value) {
   std::string out;
   Write(value, 0, &out);
   return out;
-}
-
-bool IsJson(std::string_view text, int max_depth) {
-  DepthGuard guard(max_depth);
-  return Json::sax_parse(text.begin(), text.end(), &guard);
 }
 
 }  // namespace senko::text

@@ -18,8 +18,4 @@ void AppendEscaped(std::string_view text, std::string* out);
 // The same with quotes.
 std::string PythonJsonString(std::string_view text);
 
-// Whether `text` is one JSON value, white space around it allowed, nested at most `max_depth`. Linear, no
-// recursion.
-bool IsJson(std::string_view text, int max_depth);
-
 }  // namespace senko::text

@@ -81,12 +81,5 @@ TEST(PythonJson, WritesAsPythonDoes) {
   EXPECT_THROW(PythonJson(Json::parse(deep)), Error);
 }
 
-TEST(PythonJson, IsJson) {
-  for (const char* good : {"1", " {\"a\": [1]} ", "\"x\"", "null", "[[[]]]"}) EXPECT_TRUE(IsJson(good, 4)) << good;
-  for (const char* bad : {"", "{", "1 2", "[1,]", "nul", "'a'", "[[[[[]]]]]", "\"\xFF\""})
-    EXPECT_FALSE(IsJson(bad, 4)) << bad;
-  EXPECT_FALSE(IsJson(std::string(1'000'000, '['), 64));
-}
-
 }  // namespace
 }  // namespace senko::text

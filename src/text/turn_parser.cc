@@ -1,8 +1,10 @@
 #include "text/turn_parser.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
+#include "base/json.h"
 #include "text/python_json.h"
 #include "text/special_tokens.h"
 
@@ -25,8 +27,12 @@ constexpr std::string_view kNameOpen = " name=\"";
 constexpr std::string_view kHeadClose = "\">";
 constexpr std::string_view kStringTrue = "\" string=\"true\">";
 constexpr std::string_view kStringFalse = "\" string=\"false\">";
-constexpr size_t kMaxHeadBytes = 4096;  // of a tag's name; beyond it, the tag is no tag
-constexpr int kMaxValueDepth = 64;
+constexpr std::string_view kNameless = " name=\"\">";
+constexpr size_t kMaxHeadBytes = kMaxCallNameBytes;  // of a tag's name; beyond it, the tag is no tag
+// Of a value. A client may send arguments back inside its body, where up to seven lists and objects stand around a
+// value, and JsonLimits bounds the depth of all.
+constexpr int kMaxValueDepth = 48;
+static_assert(kMaxValueDepth + 7 <= JsonLimits().max_depth);
 
 struct Found {
   size_t at;  // where the tag begins; without one, how many bytes can no longer be part of a tag
@@ -35,6 +41,18 @@ struct Found {
 
 bool MatchesSoFar(std::string_view text, std::string_view tag) { return tag.starts_with(text.substr(0, tag.size())); }
 
+// Whether `tag` stands at the start of `text`; nothing where the text ends before that is decided. Calls that begin
+// with one of nothing are no calls.
+std::optional<bool> StandsAt(std::string_view text, std::string_view tag) {
+  if (!MatchesSoFar(text, tag)) return false;
+  if (text.size() < tag.size()) return std::nullopt;
+  if (tag == kInvokeOpen || !tag.ends_with(kInvokeOpen)) return true;
+  const std::string_view head = text.substr(tag.size());
+  if (!MatchesSoFar(head, kNameless)) return true;
+  if (head.size() < kNameless.size()) return std::nullopt;
+  return false;
+}
+
 // The first of `tags` in `text`. A place where the text ends inside a tag decides nothing yet and ends the
 // search.
 Found FindTag(std::string_view text, std::span<const std::string_view> tags) {
@@ -42,8 +60,9 @@ Found FindTag(std::string_view text, std::span<const std::string_view> tags) {
     if (text[at] != '<' && text[at] != '\n') continue;
     const std::string_view rest = text.substr(at);
     for (size_t i = 0; i < tags.size(); ++i) {
-      if (!MatchesSoFar(rest, tags[i])) continue;
-      return {at, rest.size() >= tags[i].size() ? static_cast<int>(i) : -1};
+      const std::optional<bool> stands = StandsAt(rest, tags[i]);
+      if (stands == false) continue;
+      return {at, stands ? static_cast<int>(i) : -1};
     }
   }
   return {text.size(), -1};
@@ -55,6 +74,21 @@ std::string_view Trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+}
+
+// Whether every reader of JSON takes `text` for the same value, ours among them: no key twice, no number beyond a
+// double's, no half of a surrogate pair.
+bool IsValue(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) return false;  // the parser skips a byte order mark
+  JsonLimits limits;
+  limits.max_bytes = text.size();
+  limits.max_depth = kMaxValueDepth;
+  try {
+    ParseJson(text, "value", limits);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -71,8 +105,9 @@ TurnStart StartOf(const Prompt& prompt) {
   return start;
 }
 
-TurnParser::TurnParser(TurnStart start)
-    : state_(start == TurnStart::kReasoning ? State::kReasoning
+TurnParser::TurnParser(TurnStart start, bool reads_calls)
+    : reads_calls_(reads_calls),
+      state_(start == TurnStart::kReasoning ? State::kReasoning
              : start == TurnStart::kContent ? State::kContent
                                             : State::kBetweenCalls) {}
 
@@ -124,22 +159,23 @@ void TurnParser::EmitWords(size_t size, std::vector<TurnEvent>* events) {
 
 bool TurnParser::StepWords(std::vector<TurnEvent>* events) {
   // At the start of a section the block may come without its line breaks; </think> only ends reasoning.
-  constexpr std::string_view kTags[] = {kCallsOpenInvoke, kCallsOpenClose, kThinkClose};
-  const std::span<const std::string_view> tags(kTags, state_ == State::kReasoning ? 3 : 2);
-  if (section_empty_) {
+  constexpr std::string_view kTags[] = {kThinkClose, kCallsOpenInvoke, kCallsOpenClose};
+  const int first = state_ == State::kReasoning ? 0 : 1, end = reads_calls_ ? 3 : 1;
+  if (section_empty_ && reads_calls_) {
     for (const std::string_view tag : {kCallsOpenInvoke.substr(kBreak.size()), kCallsOpenClose.substr(kBreak.size())}) {
-      if (!MatchesSoFar(Rest(), tag)) continue;
-      if (Rest().size() < tag.size()) return false;
+      const std::optional<bool> stands = StandsAt(Rest(), tag);
+      if (stands == false) continue;
+      if (!stands) return false;
       Take(kCallsOpen.size());
       malformed_ |= state_ == State::kReasoning;
       state_ = State::kBetweenCalls;
       return true;
     }
   }
-  const Found found = FindTag(Rest(), tags);
+  const Found found = FindTag(Rest(), std::span(kTags + first, kTags + end));
   EmitWords(found.at, events);
   if (found.which < 0) return false;
-  if (found.which == 2) {
+  if (first + found.which == 0) {
     Take(kThinkClose.size());
     state_ = State::kContent;
     section_empty_ = true;
@@ -172,7 +208,7 @@ bool TurnParser::StepInvokeHead(std::vector<TurnEvent>* events) {
     return true;
   }
   const std::string_view head = near.substr(0, close);
-  const bool named = head.starts_with(kNameOpen);
+  const bool named = head.starts_with(kNameOpen) && head.size() > kNameOpen.size();
   if (named) {
     ++call_;
     names_ = {};  // clear() would go over the buckets of the largest call so far
@@ -220,7 +256,7 @@ bool TurnParser::StepParameterHead(std::vector<TurnEvent>* events) {
   const bool named = head.starts_with(kNameOpen);
   is_string_ = yes < no;
   name_ = named ? head.substr(kNameOpen.size()) : std::string_view();
-  skips_ = !named || !names_.insert(name_).second;
+  skips_ = !named || names_.size() == JsonLimits().max_keys || !names_.insert(name_).second;
   malformed_ |= skips_;
   value_.clear();
   if (is_string_) BeginValue(events);
@@ -262,14 +298,14 @@ void TurnParser::EndValue(std::vector<TurnEvent>* events) {
     return;
   }
   BeginValue(events);
-  const bool is_json = IsJson(value_, kMaxValueDepth);
+  const bool is_json = IsValue(value_);
   malformed_ |= !is_json;
   Emit(TurnEvent::Kind::kToolArguments, is_json ? std::string(Trim(value_)) : PythonJsonString(value_), events);
 }
 
 void TurnParser::EndCall(std::vector<TurnEvent>* events) {
   const std::string_view body = Trim(body_);
-  const bool is_object = names_.empty() && body.starts_with('{') && IsJson(body, kMaxValueDepth);
+  const bool is_object = names_.empty() && body.starts_with('{') && IsValue(body);
   malformed_ |= !is_object && !body.empty();
   const bool has_written = !names_.empty();
   Emit(TurnEvent::Kind::kToolArguments, is_object ? body : has_written ? "}" : "{}", events);

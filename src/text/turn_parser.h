@@ -12,6 +12,8 @@
 
 namespace senko::text {
 
+inline constexpr size_t kMaxCallNameBytes = 4096;  // of a function that the model calls, whatever it made up
+
 struct TurnEvent {
   enum class Kind {
     kReasoning,      // text: more reasoning
@@ -41,15 +43,20 @@ TurnStart StartOf(const Prompt& prompt);
 //  * Reasoning ends at the first </think>, or where a calls block begins.
 //  * A calls block begins only at "\n\n<｜DSML｜ calls>\n" (without the line breaks at the start of a section) followed
 //    by an invoke tag or the block's end; DSML quoted in prose is prose. The line breaks belong to nothing.
+//  * A block whose first invoke has an empty name is no block; a later one of that kind is dropped. So whatever is
+//    passed on as a call can be sent back as one.
 //  * string="true" values are passed on as they arrive. string="false" values are passed on when complete, if they are
-//    JSON, otherwise as a string. An invoke body that is one JSON object instead of parameters is the arguments.
-//  * A parameter given twice counts once, the first time. What follows the block is dropped.
+//    JSON that a request may hold, otherwise as a string. An invoke body that is one such object instead of parameters
+//    is the arguments.
+//  * A parameter given twice counts once, the first time; so many count as an object of a request may have keys. What
+//  follows the block is dropped.
 //  * At the end an unfinished call is closed, so its arguments parse, without a parameter of another type than string
 //    that was not complete. A tag that was begun is dropped if the DSML token's first bar was there, else it is text.
 // Buffers at most one tag, one parameter of another type than string, or one invoke body. Not thread-safe.
 class TurnParser {
  public:
-  explicit TurnParser(TurnStart start);
+  // Without `reads_calls` no block begins: its markup is text like any other.
+  explicit TurnParser(TurnStart start, bool reads_calls = true);
   // Appends to `events`.
   void Feed(std::string_view bytes, std::vector<TurnEvent>* events);
   // The end of the turn; nothing may be fed after it.
@@ -86,6 +93,7 @@ class TurnParser {
   void EndValue(std::vector<TurnEvent>* events);
   void EndCall(std::vector<TurnEvent>* events);
 
+  bool reads_calls_;
   State state_;
   Utf8Stream utf8_;
   std::string pending_;  // read; what is not yet decided begins at taken_

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "text/python_json.h"
+#include "base/json.h"
 #include "text/turn_parser.h"
 
 namespace {
@@ -25,7 +25,7 @@ std::string Joined(const std::vector<TurnEvent>& events) {
     out += event.text;
     if (event.kind == TurnEvent::Kind::kToolCallBegin) arguments.clear();
     if (event.kind == TurnEvent::Kind::kToolArguments) arguments += event.text;
-    if (event.kind == TurnEvent::Kind::kToolCallEnd && !senko::text::IsJson(arguments, 80)) std::abort();
+    if (event.kind == TurnEvent::Kind::kToolCallEnd && !senko::Json::accept(arguments)) std::abort();
   }
   return out;
 }

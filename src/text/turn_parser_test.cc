@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "text/python_json.h"
+#include "base/json.h"
 #include "text/special_tokens.h"
 #include "text/test_support.h"
 
@@ -45,8 +45,8 @@ class Collector {
         case TurnEvent::Kind::kToolCallEnd:
           EXPECT_TRUE(open_);
           open_ = false;
-          EXPECT_TRUE(IsJson(parsed.calls.back().second, 70)) << parsed.calls.back().second;
-          EXPECT_TRUE(parsed.calls.back().second.starts_with('{'));
+          EXPECT_TRUE(ParseJson(parsed.calls.back().second, "arguments").is_object()) << parsed.calls.back().second;
+          EXPECT_FALSE(parsed.calls.back().first.empty());
           break;
       }
       const bool words = event.kind == TurnEvent::Kind::kReasoning || event.kind == TurnEvent::Kind::kContent;
@@ -200,6 +200,58 @@ TEST(TurnParser, Malformed) {
   const std::string endless = "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\""s + std::string(100000, 'x');
   EXPECT_EQ(Parse(kContent, {endless}), (Parsed{"", "", {}, true}));
   EXPECT_EQ(Parse(kContent, SingleBytes(endless)), (Parsed{"", "", {}, true}));
+}
+
+// A call without a name could not be sent back: its block is text, and inside a block it is dropped.
+TEST(TurnParser, NamelessCallsAreNoCalls) {
+  const std::string nameless = Invoke("", Parameter("a", "true", "b"));
+  const std::string good = Invoke("g", Parameter("a", "true", "c"));
+  for (const std::string& block : {Calls(nameless), Calls(nameless + good), Calls(nameless).substr(2)}) {
+    EXPECT_EQ(ParseAllCuts(kContent, block), (Parsed{"", block, {}}));
+    EXPECT_EQ(ParseAllCuts(kReasoning, block + "</think>b"), (Parsed{block, "b", {}}));
+  }
+  const Parsed one{"", "", {{"g", "{\"a\": \"c\"}"}}, true};
+  EXPECT_EQ(ParseAllCuts(kContent, Calls(good + nameless)), one);
+  EXPECT_EQ(ParseAllCuts(TurnStart::kToolCalls, nameless + good + "</｜DSML｜ calls>"), one);
+  // The tag ends the call before it, whose closing tag is missing: what is the nameless one's is nobody's.
+  EXPECT_EQ(ParseAllCuts(kContent, Calls("<｜DSML｜ invoke name=\"g\">\n"s + Parameter("a", "true", "c") + nameless)),
+            one);
+  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("\"", ""))), (Parsed{"", "", {{"\"", "{}"}}}));
+}
+
+TEST(TurnParser, WithoutCallsMarkupIsText) {
+  for (const std::string& text :
+       {Calls(Invoke("f", "")), Calls(Invoke("f", "")).substr(2), "a"s + Calls(""), "\n\n<｜DSML"s}) {
+    for (size_t size = 1; size <= text.size(); ++size) {
+      TurnParser parser(kReasoning, false);
+      Collector collector;
+      std::vector<TurnEvent> events;
+      const std::string turn = text + "</think>" + text;
+      for (size_t at = 0; at < turn.size(); at += size) parser.Feed(std::string_view(turn).substr(at, size), &events);
+      EXPECT_FALSE(parser.done());
+      parser.Finish(&events);
+      collector.Add(events);
+      EXPECT_EQ(collector.parsed, (Parsed{text, text, {}}));
+    }
+  }
+}
+
+// What a reader of JSON might refuse, or take for something else than another does, is a string.
+TEST(TurnParser, ValuesThatRequestsMayNotHoldAreStrings) {
+  const auto nested = [](size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  for (const std::string& value :
+       {"{\"a\":1,\"a\":2}"s, "1e999"s, "\"\\ud800\""s, nested(49), "1\0"s + "2", "\xEF\xBB\xBF" + "1"s, "NaN"s}) {
+    const Parsed parsed = ParseAllCuts(kContent, Calls(Invoke("f", Parameter("k", "false", value))));
+    EXPECT_EQ(ParseJson(parsed.calls.at(0).second, "arguments"), (Json{{"k", value}}));
+    EXPECT_TRUE(parsed.malformed);
+  }
+  EXPECT_FALSE(ParseAllCuts(kContent, Calls(Invoke("f", Parameter("k", "false", nested(48))))).malformed);
+  EXPECT_EQ(ParseAllCuts(kContent, Calls(Invoke("f", "{\"a\":1,\"a\":2}"))), (Parsed{"", "", {{"f", "{}"}}, true}));
+  std::string parameters;
+  for (int i = 0; i < 4100; ++i) parameters += Parameter(std::to_string(i), "false", "1");
+  const Parsed many = Parse(kContent, {Calls(Invoke("f", parameters))});
+  EXPECT_EQ(ParseJson(many.calls.at(0).second, "arguments").size(), 4096u);
+  EXPECT_TRUE(many.malformed);
 }
 
 // Arguments arrive while the value is still being written, and nothing is held back for long.
