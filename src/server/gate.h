@@ -34,7 +34,7 @@ struct HttpHooks {
 // Counters since the start unless said otherwise.
 struct HttpStats {
   int64_t connections = 0;            // now
-  int64_t requests_in_flight = 0;     // now; handed to a handler; until the answer's last 64 KiB are sent
+  int64_t requests_in_flight = 0;     // now; handed to a handler, until no more than 64 KiB wait to be sent
   int64_t buffered_body_bytes = 0;    // now; of requests that come in or are being answered
   int64_t buffered_answer_bytes = 0;  // now; of answers, said and not yet with the system
   uint64_t accepted = 0;              // connections
