@@ -11,7 +11,7 @@ def test_many_streams(request, running, small_model):
     model, streams = (None, 256) if seconds else (small_model, 64)
     with running("--threads", 1, "--max-num-seqs", streams, model=model) as server:
         command = [sys.executable, str(script), server.url, "--streams", str(streams), "--seconds", str(seconds or 4),
-                   "--leave", "0.2"]
+                   "--leave", "0.2", "--max-tokens", str(256 if seconds else 48), "--patience", "600"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=2 * (seconds or 4) + 300)
         print(done.stdout)
         assert done.returncode == 0, done.stdout + done.stderr + server.errors()[-1000:]
