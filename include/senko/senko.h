@@ -122,6 +122,7 @@ struct EngineLimits {
   int64_t window = 0;
   int64_t block_size = 0;
   int64_t max_num_seqs = 0;
+  int64_t max_num_waiting = INT64_MAX;  // no client's requests succeed all together if they are more
   int64_t max_num_batched_tokens = 0;
   int64_t num_pages = 0;
   int64_t page_bytes = 0;

@@ -1,5 +1,7 @@
 #include "api/chat_fields.h"
 
+#include <utility>
+
 #include "api/chat_prompt.h"
 #include "api/message_fields.h"
 #include "api/stream_fields.h"
@@ -8,8 +10,26 @@
 namespace senko::api {
 namespace {
 
+// What the fields of a request that turn thinking on or off say: they may not contradict each other. An effort asks for
+// thinking, or for none; the one that clients send unasked says nothing.
+class ThinkingSaid {
+ public:
+  void Add(const Fields& fields, std::string_view name, bool on) {
+    for (const auto& [other, value] : said_) {
+      if (value != on) fields.Fail(name, "contradicts " + other + "; send one of them");
+    }
+    said_.emplace_back(fields.Path(name), on);
+  }
+  void AddEffort(const Fields& fields, std::string_view name, const Json& effort) {
+    if (effort != "medium") Add(fields, name, effort != "none");
+  }
+
+ private:
+  std::vector<std::pair<std::string, bool>> said_;
+};
+
 // DeepSeek's {"type": "enabled" | "disabled"}.
-void ReadThinking(Fields* fields, text::Conversation* conversation) {
+void ReadThinking(Fields* fields, text::Conversation* conversation, ThinkingSaid* said) {
   const Json* thinking = fields->Object("thinking");
   if (thinking == nullptr) return;
   Fields inner(*thinking, "thinking");
@@ -17,17 +37,23 @@ void ReadThinking(Fields* fields, text::Conversation* conversation) {
   if (type != "enabled" && type != "disabled") inner.Fail("type", "must be enabled or disabled");
   inner.Finish();
   conversation->thinking = type == "enabled";
+  said->Add(*fields, "thinking", conversation->thinking);
 }
 
-void ReadTemplateFields(Fields* fields, text::Conversation* conversation) {
+void ReadTemplateFields(Fields* fields, text::Conversation* conversation, ThinkingSaid* said) {
   const Json* arguments = fields->Object("chat_template_kwargs");
   if (arguments == nullptr) return;
   Fields inner(*arguments, "chat_template_kwargs");
-  const auto thinking = inner.Bool("thinking");
-  const auto enable = inner.Bool("enable_thinking");
-  if (thinking && enable && *thinking != *enable) inner.Fail("enable_thinking", "contradicts thinking");
-  if (thinking || enable) conversation->thinking = thinking ? *thinking : *enable;
+  for (const std::string_view name : {"thinking", "enable_thinking"}) {
+    const auto on = inner.Bool(name);
+    if (!on) continue;
+    conversation->thinking = *on;
+    said->Add(inner, name, *on);
+  }
   if (const Json* effort = inner.Find("reasoning_effort")) {
+    const Json* other = fields->Find("reasoning_effort");
+    if (other != nullptr && *other != *effort) inner.Fail("reasoning_effort", "contradicts reasoning_effort");
+    said->AddEffort(inner, "reasoning_effort", *effort);
     ApplyEffort(*effort, inner, "reasoning_effort", conversation);
   }
   if (const auto drop = inner.Bool("drop_thinking")) conversation->drop_thinking = *drop;
@@ -44,11 +70,13 @@ ChatFields ReadChat(Fields* fields, const ApiContext& context) {
   if (messages == nullptr || messages->empty()) fields->Fail("messages", "must be a list of at least one message");
   conversation.messages = ReadChatMessages(*messages);
 
-  ReadThinking(fields, &conversation);
+  ThinkingSaid said;
+  ReadThinking(fields, &conversation, &said);
   if (const Json* effort = fields->Find("reasoning_effort")) {
+    said.AddEffort(*fields, "reasoning_effort", *effort);
     ApplyEffort(*effort, *fields, "reasoning_effort", &conversation);
   }
-  ReadTemplateFields(fields, &conversation);
+  ReadTemplateFields(fields, &conversation, &said);
   ReadTextFormat(fields, "response_format");
 
   const bool continues = fields->Bool("continue_final_message").value_or(false);

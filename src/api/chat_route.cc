@@ -38,7 +38,7 @@ void ChatCompletions(const std::shared_ptr<Incoming>& incoming) {
   CheckModel(&fields, context);
   AcceptMetadata(&fields);
   RefuseUnsupported(&fields);
-  fields.Refuse({"audio", "web_search_options", "documents", "chat_template", "echo", "best_of"});
+  fields.Refuse({"audio", "web_search_options", "documents", "chat_template", "echo"});
   ReadTextOnly(&fields);
 
   GenerationRequest request;

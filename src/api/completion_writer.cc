@@ -1,5 +1,7 @@
 #include "api/completion_writer.h"
 
+#include <utility>
+
 #include "api/json_text.h"
 
 namespace senko::api {
@@ -18,7 +20,7 @@ class CompletionWriter : public AnswerWriter {
     if (style_.echo_only) return;
     for (const Piece& piece : pieces) {
       std::string line = Head(answer, choice);
-      AppendBody(piece.text, piece.tokens, 0, &offsets_[static_cast<size_t>(choice)], &line);
+      AppendBody(piece.text, piece.tokens, 0, &places_[static_cast<size_t>(choice)].offsets, &line);
       Send(answer, line += ",\"finish_reason\":null,\"stop_reason\":null");
     }
   }
@@ -82,7 +84,7 @@ class CompletionWriter : public AnswerWriter {
   }
 
   // The text and its logprobs.
-  void AppendBody(std::string_view text, const std::vector<TokenOutput>& tokens, size_t of_prompt, int64_t* offset,
+  void AppendBody(std::string_view text, const std::vector<TokenOutput>& tokens, size_t of_prompt, TextOffsets* offset,
                   std::string* out) const {
     AppendString(text, out).append(",\"logprobs\":");
     if (style_.logprobs) {
@@ -107,15 +109,15 @@ class CompletionWriter : public AnswerWriter {
 
   // Echoed prompts come before anything else of their choice.
   void Begin(const Answer& answer, int choice) {
-    if (offsets_.empty()) offsets_.assign(answer.choices.size(), -1);
-    int64_t& offset = offsets_[static_cast<size_t>(choice)];
-    if (offset >= 0) return;
-    offset = 0;
+    places_.resize(answer.choices.size());
+    Place& place = places_[static_cast<size_t>(choice)];
+    if (std::exchange(place.begun, true)) return;
     if (!style_.echo) return;
     const size_t prompt = static_cast<size_t>(choice / style_.per_prompt);
     std::string line = Head(answer, choice);
     const std::vector<TokenOutput>& tokens = answer.prompt_logprobs[prompt];
-    AppendBody(style_.prompts[prompt], tokens, tokens.size(), &offset, &line);
+    AppendBody(style_.prompts[prompt], tokens, tokens.size(), &place.offsets, &line);
+    place.offsets.EndText();
     Send(answer, line += ",\"finish_reason\":null,\"stop_reason\":null");
   }
 
@@ -137,7 +139,7 @@ class CompletionWriter : public AnswerWriter {
       }
       body += i == 0 ? "{\"index\":" : ",{\"index\":";
       AppendNumber(static_cast<int64_t>(i), &body) += ",\"text\":";
-      int64_t offset = 0;
+      TextOffsets offset;
       AppendBody(text, tokens, of_prompt, &offset, &body);
       AppendFinish(record, &body);
       if (style_.prompt_logprobs) {
@@ -154,7 +156,11 @@ class CompletionWriter : public AnswerWriter {
   std::shared_ptr<Exchange> exchange_;
   CompletionStyle style_;
   std::string envelope_;
-  std::vector<int64_t> offsets_;  // of each choice's next token, in characters; -1 before its first chunk
+  struct Place {
+    bool begun = false;  // its first chunk has been sent
+    TextOffsets offsets;
+  };
+  std::vector<Place> places_;  // of the choices
 };
 
 }  // namespace

@@ -83,9 +83,6 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
   AcceptMetadata(&fields);
   RefuseUnsupported(&fields);
   fields.Refuse({"suffix", "messages", "tools"});
-  if (fields.Integer("best_of", INT64_MIN, INT64_MAX).value_or(1) != 1) {
-    fields.Fail("best_of", "must be 1; ask for n choices instead", ErrorCode::kUnsupported);
-  }
   ReadTextFormat(&fields, "response_format");
 
   GenerationRequest request;
@@ -113,14 +110,16 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
   TokenBudget budget;
   budget.otherwise = kDefaultMaxTokens;
   budget.asked = fields.Integer("max_tokens", style.echo ? 0 : 1, INT64_MAX);
-  if (budget.asked == 0) {  // scores the prompt alone; the engine draws at least one token
-    style.echo_only = true;
-    budget.asked = 1;
-  }
+  style.echo_only = budget.asked == 0;  // scores the prompt alone
   const std::vector<PromptField> found = FindPrompts(&fields);
   fields.Finish();
   if (static_cast<int64_t>(found.size()) * request.n > kMaxAllChoices) {
     fields.Fail("n", "times the number of prompts must be at most " + std::to_string(kMaxAllChoices));
+  }
+  const int64_t most_waiting = context.limits().max_num_waiting;
+  if (static_cast<int64_t>(found.size()) > most_waiting) {  // refused however idle the server is
+    fields.Fail("prompt", "must have at most " + std::to_string(most_waiting) +
+                              " items: each waits as a request, and the server lets no more wait (--max-num-waiting)");
   }
   if (budget.asked) CheckMinTokens(sampling.min_tokens, *budget.asked);
   std::vector<std::vector<int32_t>> prompts = ReadPrompts(found, *incoming);
@@ -143,8 +142,10 @@ void Completions(const std::shared_ptr<Incoming>& incoming) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     GenerationRequest one = request;
     one.id = incoming->http.id;
-    one.sampling.max_tokens = ResolveMaxTokens(static_cast<int64_t>(prompts[i].size()), budget, context.limits());
-    CheckMinTokens(one.sampling.min_tokens, one.sampling.max_tokens);
+    budget.prompt_field = found[i].path;
+    const int64_t tokens = ResolveMaxTokens(static_cast<int64_t>(prompts[i].size()), budget, context.limits());
+    CheckMinTokens(one.sampling.min_tokens, tokens);
+    one.sampling.max_tokens = std::max<int64_t>(tokens, 1);  // the engine draws at least one, which nobody sees
     if (style.echo) {
       style.prompts.push_back(context.tokenizer().Decode(prompts[i], false));
       echo_bytes += static_cast<int64_t>(style.prompts.back().size()) * request.n;

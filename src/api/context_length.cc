@@ -23,9 +23,9 @@ int64_t ResolveMaxTokens(int64_t prompt_tokens, const TokenBudget& budget, const
   const auto refuse = [&](std::string_view field, const std::string& why) {
     Refuse(limits, field, "the prompt has " + std::to_string(prompt_tokens) + why);
   };
-  if (rest < 1) {
-    refuse("prompt", budget.asked ? " and " + std::to_string(*budget.asked) + " more were asked for"
-                                  : ", which leaves no room for an answer");
+  if (rest < std::min<int64_t>(budget.asked.value_or(1), 1)) {
+    refuse(budget.prompt_field, budget.asked ? " and " + std::to_string(*budget.asked) + " more were asked for"
+                                             : ", which leaves no room for an answer");
   }
   const int64_t scored = budget.logprobs < 0 ? INT64_MAX : kMaxScores / (budget.choices * (budget.logprobs + 1));
   if (!budget.asked) return std::min(budget.otherwise.value_or(rest), std::min(rest, scored));

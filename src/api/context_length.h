@@ -12,8 +12,9 @@ namespace senko::api {
 
 struct TokenBudget {
   std::string_view field = "max_tokens";  // names the request's field in errors
-  std::optional<int64_t> asked;           // what the request says
-  std::optional<int64_t> otherwise;       // when it says nothing; at most the rest. None: all of the rest
+  std::string_view prompt_field = "prompt";
+  std::optional<int64_t> asked;      // what the request says
+  std::optional<int64_t> otherwise;  // when it says nothing; at most the rest. None: all of the rest
   // Of an answer in one piece, which collects the scores of every token: its choices, and alternatives per token. A
   // stream passes them on.
   int64_t choices = 1;

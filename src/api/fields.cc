@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "api/json_text.h"
+#include "text/utf8.h"
 
 namespace senko::api {
 namespace {
@@ -24,6 +26,34 @@ bool IsEmpty(const Json& value) {
     default:
       return false;
   }
+}
+
+// A name of the client's as it may stand in a message: as it is if it looks like one of a field's, otherwise quoted,
+// what is not printable ASCII escaped, and cut. An exception's text ends at a NUL, and nobody's terminal wants the
+// others.
+std::string Shown(std::string_view name) {
+  const std::string_view rest = name.substr(0, kMaxShownBytes);
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  };
+  if (!name.empty() && rest.size() == name.size() && std::all_of(name.begin(), name.end(), plain)) {
+    return std::string(name);
+  }
+  std::string out = "\"";
+  for (size_t at = 0; at < rest.size();) {
+    const text::CodePoint c = text::DecodeUtf8(name, at);  // whole, where it begins
+    at += std::max<size_t>(c.size_bytes, 1);
+    if (c.value == '"' || c.value == '\\') out.push_back('\\');
+    if (c.value >= 0x20 && c.value < 0x7F) {
+      out.push_back(static_cast<char>(c.value));
+      continue;
+    }
+    char digits[16];
+    std::snprintf(digits, sizeof(digits), c.value > 0xFFFF ? "\\u{%x}" : "\\u%04x", static_cast<unsigned>(c.value));
+    out += digits;
+  }
+  return out += rest.size() < name.size() ? "...\"" : "\"";
 }
 
 }  // namespace
@@ -88,8 +118,8 @@ std::optional<int64_t> Fields::Integer(std::string_view name, int64_t low, int64
   const auto integer = AsInteger(*value, low, high);
   if (!integer) {
     std::string why = "must be an integer";
-    if (low != INT64_MIN) why += " from " + std::to_string(low);
-    if (high != INT64_MAX) why += " to " + std::to_string(high);
+    if (low != INT64_MIN || (value->is_number() && high == INT64_MAX)) why += " from " + std::to_string(low);
+    if (high != INT64_MAX || value->is_number()) why += " to " + std::to_string(high);
     Fail(name, why);
   }
   return integer;
@@ -143,11 +173,16 @@ void Fields::Refuse(std::initializer_list<std::string_view> names) {
   }
 }
 
+void Fields::RefusePresent(std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (Find(name) != nullptr) Fail(name, "is not supported here; leave it out", ErrorCode::kUnsupported);
+  }
+}
+
 void Fields::Finish() const {
   for (const auto& [key, value] : object_.get_ref<const Json::object_t&>()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    const std::string shown = key.size() > kMaxShownBytes ? key.substr(0, kMaxShownBytes) + "..." : key;
-    const std::string path = Path(shown);
+    const std::string path = Path(Shown(key));
     throw RequestError(ErrorCode::kInvalidArgument, path + " is not a field of this request", path);
   }
 }

@@ -34,6 +34,8 @@ class Fields {
   // Known to others, and would change the answer here if they were there: refused by name (kUnsupported) unless they
   // are null, false, "", [] or {}.
   void Refuse(std::initializer_list<std::string_view> names);
+  // The same for those that ask for something even when empty: only null is as good as absent.
+  void RefusePresent(std::initializer_list<std::string_view> names);
   // Refuses what was not asked for.
   void Finish() const;
 

@@ -18,13 +18,31 @@ bool IsWellFormed(std::string_view bytes) {
   return true;
 }
 
-// Characters that begin in `bytes`: all but continuation bytes.
-int64_t Begins(std::string_view bytes) {
-  return std::count_if(bytes.begin(), bytes.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+// Of well-formed text.
+int64_t Characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 }  // namespace
+
+int64_t TextOffsets::Next(std::string_view bytes) {
+  if (bytes.empty()) return characters_;
+  std::string out;
+  stream_.Push(bytes.substr(0, 1), &out);
+  characters_ += Characters(out);
+  // The first byte is held back, or belongs to the last character that came out.
+  const int64_t at = characters_ - (stream_.holding() ? 0 : 1);
+  out.clear();
+  stream_.Push(bytes.substr(1), &out);
+  characters_ += Characters(out);
+  return at;
+}
+
+void TextOffsets::EndText() {
+  std::string out;
+  stream_.Finish(&out);
+  characters_ += Characters(out);
+}
 
 std::string_view LogprobsText::Bytes(int32_t id) const {
   if (!tokenizer_->IsValid(id)) return {};
@@ -86,7 +104,7 @@ void LogprobsText::AppendChat(const std::vector<TokenOutput>& tokens, std::strin
   out->push_back(']');
 }
 
-void LogprobsText::AppendLegacy(const std::vector<TokenOutput>& tokens, size_t of_prompt, int64_t* offset,
+void LogprobsText::AppendLegacy(const std::vector<TokenOutput>& tokens, size_t of_prompt, TextOffsets* offset,
                                 std::string* out) const {
   std::string values, tops, offsets;
   out->append("{\"tokens\":[");
@@ -98,11 +116,8 @@ void LogprobsText::AppendLegacy(const std::vector<TokenOutput>& tokens, size_t o
     AppendString(LegacyShown(token.token), out);
     const bool is_special = tokenizer_->IsValid(token.token) && tokenizer_->IsSpecial(token.token);
     const bool has_text = i < of_prompt || !skip_special_ || !is_special;
-    const std::string_view bytes = has_text ? Bytes(token.token) : std::string_view();
-    // A token that goes on with a character begins where that character does.
-    const bool continues = !bytes.empty() && (static_cast<unsigned char>(bytes[0]) & 0xC0) == 0x80 && *offset > 0;
-    AppendNumber(*offset - (continues ? 1 : 0), &offsets);
-    *offset += Begins(bytes);
+    if (i == of_prompt) offset->EndText();
+    AppendNumber(offset->Next(has_text ? Bytes(token.token) : std::string_view()), &offsets);
     if (!token.logprob) {  // the prompt's first
       values += "null";
       tops += "null";

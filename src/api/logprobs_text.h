@@ -6,8 +6,22 @@
 
 #include "senko/senko.h"
 #include "text/tokenizer.h"
+#include "text/utf8_stream.h"
 
 namespace senko::api {
+
+// Where tokens begin in the text that their bytes make, in characters.
+class TextOffsets {
+ public:
+  // Of a token with these bytes, the next one. What goes on with a character begins where that does.
+  int64_t Next(std::string_view bytes);
+  // The text ends here, and another follows: what is left of a character goes on no further.
+  void EndText();
+
+ private:
+  text::Utf8Stream stream_;
+  int64_t characters_ = 0;
+};
 
 class LogprobsText {
  public:
@@ -20,9 +34,10 @@ class LogprobsText {
   void AppendChat(const std::vector<TokenOutput>& tokens, std::string* out) const;
 
   // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}: parallel lists. A part of a character is written
-  // "bytes:\xf0\x9f". The first `of_prompt` tokens are an echoed prompt's, whose special tokens are shown. `offset`, in
-  // characters, is where the first token begins and moves on.
-  void AppendLegacy(const std::vector<TokenOutput>& tokens, size_t of_prompt, int64_t* offset, std::string* out) const;
+  // "bytes:\xf0\x9f". The first `of_prompt` tokens are an echoed prompt's, whose special tokens are shown and behind
+  // which another text begins.
+  void AppendLegacy(const std::vector<TokenOutput>& tokens, size_t of_prompt, TextOffsets* offset,
+                    std::string* out) const;
 
   // [null, {"<id>": {"logprob", "rank", "decoded_token"}, ...}, ...]: vLLM's prompt_logprobs.
   void AppendPrompt(const std::vector<TokenOutput>& tokens, std::string* out) const;

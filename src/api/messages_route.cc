@@ -40,7 +40,10 @@ void ReadOutputConfig(Fields* fields, text::Conversation* conversation) {
   const Json* config = fields->Object("output_config");
   if (config == nullptr) return;
   Fields inner(*config, "output_config");
-  if (const Json* effort = inner.Find("effort")) ApplyEffort(*effort, inner, "effort", conversation);
+  if (const Json* effort = inner.Find("effort")) {
+    if (*effort == "none" && conversation->thinking) inner.Fail("effort", "contradicts thinking; send one of them");
+    ApplyEffort(*effort, inner, "effort", conversation);
+  }
   inner.Refuse({"format", "task_budget"});
   inner.Finish();
 }
@@ -125,9 +128,9 @@ void CountTokens(const std::shared_ptr<Incoming>& incoming) {
   const Json body = ParseBody(incoming->http.body);
   Fields fields(body);
   MessagesFields read = ReadMessages(&fields, std::nullopt, context);
+  const PrefixScope scope = ReadPrefixScope(&fields, *incoming);
   fields.Finish();
-  const MemoryScope scope{incoming->http.api_key, {}};
-  const ChatPrompt prompt = BuildChatPrompt(*incoming, scope, &read.conversation, Reading::kCount);
+  const ChatPrompt prompt = BuildChatPrompt(*incoming, scope.memory, &read.conversation, Reading::kCount);
   std::string out = "{\"input_tokens\":";
   AppendNumber(static_cast<int64_t>(prompt.ids.size()), &out);
   ReplyNow(*incoming, out += '}');

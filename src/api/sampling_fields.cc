@@ -38,9 +38,11 @@ void ReadBadWords(Fields* fields, const text::Tokenizer& tokenizer, SamplingOpti
   const Json::array_t* words = fields->Array("bad_words", kMaxTokenLists / 2);
   if (words == nullptr) return;
   for (const Json& word : *words) {
-    if (!word.is_string() || word.get_ref<const std::string&>().empty() ||
-        word.get_ref<const std::string&>().size() > kMaxStopBytes) {
+    if (!word.is_string() || word.get_ref<const std::string&>().empty()) {
       fields->Fail("bad_words", "must be a list of non-empty strings");
+    }
+    if (word.get_ref<const std::string&>().size() > kMaxStopBytes) {
+      fields->Fail("bad_words", "must have strings of at most " + std::to_string(kMaxStopBytes) + " bytes");
     }
     const std::string& text = word.get_ref<const std::string&>();
     sampling->bad_words.push_back(tokenizer.Encode(text, text::AddedTokens::kNone));
@@ -128,32 +130,15 @@ void AcceptMetadata(Fields* fields) {
 }
 
 void RefuseUnsupported(Fields* fields) {
-  fields->Refuse({"guided_json",
-                  "guided_regex",
-                  "guided_choice",
-                  "guided_grammar",
-                  "guided_decoding_backend",
-                  "guided_whitespace_pattern",
-                  "structured_outputs",
-                  "structural_tag",
-                  "grammar",
-                  "json_schema",
-                  "regex",
-                  "ebnf",
-                  "logits_processors",
-                  "allowed_token_ids",
-                  "use_beam_search",
-                  "length_penalty",
-                  "truncate_prompt_tokens",
-                  "truncation_side",
-                  "return_token_ids",
-                  "return_tokens_as_token_ids",
-                  "kv_transfer_params",
-                  "vllm_xargs",
-                  "mm_processor_kwargs",
-                  "prompt_embeds",
-                  "lora_path",
-                  "thinking_token_budget",
+  fields->RefusePresent({"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
+                         "guided_whitespace_pattern", "structured_outputs", "structural_tag", "grammar", "json_schema",
+                         "regex", "ebnf", "allowed_token_ids"});
+  if (fields->Integer("best_of", INT64_MIN, INT64_MAX).value_or(1) != 1) {
+    fields->Fail("best_of", "must be 1; ask for n choices instead", ErrorCode::kUnsupported);
+  }
+  fields->Refuse({"logits_processors", "use_beam_search", "length_penalty", "truncate_prompt_tokens", "truncation_side",
+                  "return_token_ids", "return_tokens_as_token_ids", "kv_transfer_params", "vllm_xargs",
+                  "mm_processor_kwargs", "prompt_embeds", "lora_path", "thinking_token_budget",
                   "repetition_detection"});
 }
 

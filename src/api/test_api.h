@@ -129,12 +129,12 @@ class FakeMetrics : public RequestMetrics {
 class TestApi {
  public:
   explicit TestApi(std::vector<std::string> steps = {}, int64_t max_model_len = 4096,
-                   const text::Tokenizer* other = nullptr, bool priorities = true)
+                   const text::Tokenizer* other = nullptr, bool priorities = true, int64_t max_num_waiting = INT64_MAX)
       : own_(other == nullptr ? std::make_unique<text::Tokenizer>(ScriptTokenizer(steps)) : nullptr),
         tokenizer(other == nullptr ? *own_ : *other),
         steps_(static_cast<int32_t>(steps.size())),
         tools_prompt(text::ToolsPrompt::FromTemplate(kTestToolsTemplate, "test")),
-        engine(Limits(tokenizer, max_model_len)) {
+        engine(Limits(tokenizer, max_model_len, max_num_waiting)) {
     ApiOptions options;
     options.model_names = {"senko-test", "an/alias"};
     options.default_thinking = false;
@@ -202,10 +202,11 @@ class TestApi {
   }
 
  private:
-  static EngineLimits Limits(const text::Tokenizer& tokenizer, int64_t max_model_len) {
+  static EngineLimits Limits(const text::Tokenizer& tokenizer, int64_t max_model_len, int64_t max_num_waiting) {
     EngineLimits limits;
     limits.vocab_size = tokenizer.vocab_size();
     limits.max_model_len = max_model_len;
+    limits.max_num_waiting = max_num_waiting;
     limits.eos_token = kTestEos;
     limits.image_token = tokenizer.AddedTokenId("<｜deepseek_image｜>").value_or(-1);
     return limits;

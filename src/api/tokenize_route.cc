@@ -4,6 +4,7 @@
 #include "api/chat_fields.h"
 #include "api/chat_prompt.h"
 #include "api/json_text.h"
+#include "api/prefix_scope.h"
 #include "api/read_text.h"
 #include "api/request_body.h"
 #include "api/routes.h"
@@ -12,7 +13,7 @@
 
 namespace senko::api {
 
-// A chat is rendered and tokenized as /v1/chat/completions would (remembered turns aside). A `prompt` is a raw
+// A chat is rendered and tokenized as /v1/chat/completions would . A `prompt` is a raw
 // completion's: special tokens' spellings are those tokens, unless parse_special is false.
 void Tokenize(const std::shared_ptr<Incoming>& incoming) {
   ApiContext& context = *incoming->context;
@@ -24,10 +25,12 @@ void Tokenize(const std::shared_ptr<Incoming>& incoming) {
   const bool strings = fields.Bool("return_token_strs").value_or(false);
   std::vector<int32_t> ids;
   if (fields.Find("messages") != nullptr) {
-    fields.Refuse({"prompt", "chat_template"});
+    if (fields.Find("prompt") != nullptr) fields.Fail("prompt", "and messages exclude each other; send one");
+    fields.Refuse({"chat_template"});
+    const PrefixScope scope = ReadPrefixScope(&fields, *incoming);
     ChatFields chat = ReadChat(&fields, context);
     fields.Finish();
-    ids = ReadPrompt(*incoming, text::RenderConversation(chat.conversation, context.tools_prompt()), Reading::kCount);
+    ids = BuildChatPrompt(*incoming, scope.memory, &chat.conversation, Reading::kCount).ids;
   } else {
     const auto prompt = fields.String("prompt");
     if (!prompt) fields.Fail("prompt", "must be a string (or send messages)");

@@ -59,10 +59,11 @@ const Sequence* Scheduler::Find(uint64_t sequence) const {
 void Scheduler::Add(Request request) {
   auto refuse = [](const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); };
   if (request.prompt.size() == 0) refuse("prompt: is empty");
-  if (request.prompt.size() >= options_.max_model_len) {
-    refuse("prompt: has " + std::to_string(request.prompt.size()) +
-           " tokens, which leaves no room for an answer within the " + "limit of " +
-           std::to_string(options_.max_model_len));
+  // One that takes every position still draws a token: the last is never fed.
+  const int64_t longest = std::min(options_.max_model_len, config_.max_positions);
+  if (request.prompt.size() > longest) {
+    refuse("prompt: has " + std::to_string(request.prompt.size()) + " tokens, and the limit is " +
+           std::to_string(longest));
   }
   if (request.choices < 1 || request.choices >= (1 << kChoiceBits)) refuse("n: must be between 1 and 255");
   if (request.max_tokens < 1) refuse("max_tokens: must be at least 1");

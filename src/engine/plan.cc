@@ -37,8 +37,8 @@ void Scheduler::PlanDecodes(Draft& draft) {
   for (Sequence* s : order) {
     if (s->state != State::kRunning || s->verifying || s->remaining() != 1 || draft.rows_left == 0) continue;
     // Once it has, or is sure to get, its last token there is nothing to compute.
-    const int64_t room =
-        std::min(s->request->max_tokens - (s->length() - s->prompt_tokens()), options_.max_model_len - s->length());
+    const int64_t longest = std::max(options_.max_model_len, s->prompt_tokens() + 1);
+    const int64_t room = std::min(s->request->max_tokens - (s->length() - s->prompt_tokens()), longest - s->length());
     if (room <= 0) continue;
     // Drafts stand behind a known token only; each row with its draft may yield one token more.
     const int64_t drafts = s->pending > 0 || s->in_flight > 0

@@ -262,6 +262,22 @@ TEST(Scheduler, PreemptsTheLastComerAndEverybodyFinishes) {
   rig.RunOut();
 }
 
+// A prompt that is only scored leaves no place for an answer; the one token that is drawn needs none. 33: the last
+// chunk has one row, as a decode.
+TEST(Scheduler, APromptMayTakeEveryPosition) {
+  for (const int64_t length : {32, 33, 48}) {
+    for (const int64_t max_tokens : {1, 5}) {
+      SchedulerOptions options;
+      options.max_model_len = length;
+      options.max_rows = 16;
+      Rig rig(options, 8, 16, (length + 15) / 16, 4);
+      rig.Complete(Rig::MakeRequest(1, length, max_tokens));
+      EXPECT_EQ(rig.tokens[SequenceId(1, 0)].size(), 1u);
+      EXPECT_EQ(rig.finished[SequenceId(1, 0)], Finish::kLength);
+    }
+  }
+}
+
 TEST(Scheduler, PriorityComesBeforeArrival) {
   Rig rig({}, 32, 16, 64, 1);
   rig.scheduler->Add(Rig::MakeRequest(1, 10, 1));
@@ -640,7 +656,7 @@ TEST(Scheduler, AShortPromptIsSeenBehindAnyNumberOfLongOnes) {
 TEST(Scheduler, RefusesWhatItCannotRun) {
   Rig rig;
   EXPECT_THROW(rig.scheduler->Add(Rig::MakeRequest(1, 0, 1)), Error);
-  EXPECT_THROW(rig.scheduler->Add(Rig::MakeRequest(1, 64 * 16, 1)), Error);
+  EXPECT_THROW(rig.scheduler->Add(Rig::MakeRequest(1, 64 * 16 + 1, 1)), Error);
   EXPECT_THROW(rig.scheduler->Add(Rig::MakeRequest(1, 5, 0)), Error);
   Request many = Rig::MakeRequest(1, 5, 1);
   many.choices = 256;

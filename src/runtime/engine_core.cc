@@ -105,6 +105,7 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, const M
   limits_.window = config.window;
   limits_.block_size = options.block_size;
   limits_.max_num_seqs = options.max_num_seqs;
+  limits_.max_num_waiting = options.max_num_waiting;
   limits_.max_num_batched_tokens = options.max_num_batched_tokens;
   limits_.num_pages = memory.num_pages;
   limits_.page_bytes = loaded_.model->page_layout().page_bytes;
@@ -139,7 +140,8 @@ void EngineCore::Check(const GenerationRequest& request) const {
     Refuse("prompt: has the image token " + std::to_string(limits_.image_token) + " but images are not served yet");
   }
   const auto length = static_cast<int64_t>(request.prompt.size());
-  if (length >= limits_.max_model_len) {
+  // The last token drawn is never fed, so a prompt that is to be scored, not answered, may take all positions.
+  if (length > limits_.max_model_len || (length == limits_.max_model_len && s.max_tokens > 1)) {
     Refuse("prompt: has " + std::to_string(length) + " tokens, and with at least one to generate it must stay within " +
            std::to_string(limits_.max_model_len));
   }

@@ -438,6 +438,27 @@ TEST(EngineCore, EosAndStopTokensEndAndAreNamed) {
   EXPECT_EQ(ended->Ids().size(), 4u);  // EOS cannot be drawn before three tokens
 }
 
+// The scores of a prompt that takes every position are those of the same prompt where there is room behind it.
+TEST(EngineCore, ScoresAPromptOfAllPositions) {
+  EngineOptions options = Options("mini10");
+  std::vector<std::vector<TokenOutput>> scores;
+  for (const int64_t length : {129, 140}) {  // the last chunk of 129 rows has one
+    options.max_model_len = length;
+    const auto engine = LoadEngine(options);
+    ASSERT_EQ(engine->limits().max_model_len, length);
+    GenerationRequest request = Ask(129, 9, 1, engine->limits());
+    request.sampling.prompt_logprobs = 1;
+    const auto sink = Submit(*engine, request);
+    sink->Wait();
+    EXPECT_EQ(sink->finish[0], FinishReason::kLength) << sink->error;
+    EXPECT_EQ(sink->Ids().size(), 1u);
+    scores.push_back(sink->prompt);
+  }
+  ASSERT_EQ(scores[0].size(), 129u);
+  ASSERT_EQ(scores[1].size(), 129u);
+  for (size_t i = 1; i < 129; ++i) EXPECT_EQ(scores[0][i].logprob->logprob, scores[1][i].logprob->logprob) << i;
+}
+
 TEST(EngineCore, RefusesByNameAndGoesOn) {
   EngineOptions options = Options("mini10");
   options.max_num_waiting = 4;

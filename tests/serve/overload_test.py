@@ -70,6 +70,15 @@ def test_a_flood_fills_the_queue_exactly(server):
     server.wait_metric("num_requests_waiting", 0)
 
 
+def test_a_list_that_never_fits(server):
+    """Each prompt of a list waits as a request: more of them than may wait are the request's fault, not the hour's."""
+    reply = server.post("/v1/completions", {"prompt": ["a"] * 4, "max_tokens": 1})
+    assert (reply.status, reply.error["param"]) == (400, "prompt")
+    assert "at most 3 items" in reply.error["message"] and "Retry-After" not in reply.headers
+    reply = server.post("/v1/completions", {"prompt": ["a"] * 3, "n": 2, "max_tokens": 1})
+    assert reply.status == 200 and len(reply.json["choices"]) == 6
+
+
 def test_two_hundred_are_told_at_once(running, small_model):
     """Eight are in; of two hundred that come together, and of two hundred more one by one, none. Each is told without
     waiting for those who run: they take minutes, and a step of theirs some milliseconds."""
