@@ -30,8 +30,8 @@ std::string_view EndingName(Ending ending);  // OpenAI's finish_reason
 // How an answer begins that is a turn of a chat.
 struct TurnOpening {
   text::TurnStart start = text::TurnStart::kContent;
+  std::string opened;       // of a call that the prompt opened: read before the first token
   bool reads_calls = true;  // otherwise their markup is text: tool_choice "none"
-  std::string opened;  // of a call that the prompt opened: read before the first token
 };
 
 // One choice, from its tokens in order. What comes out depends on the tokens alone, not on how they were chunked.
