@@ -116,7 +116,7 @@ void LogprobsText::AppendLegacy(const std::vector<TokenOutput>& tokens, size_t o
     AppendString(LegacyShown(token.token), out);
     const bool is_special = tokenizer_->IsValid(token.token) && tokenizer_->IsSpecial(token.token);
     const bool has_text = i < of_prompt || !skip_special_ || !is_special;
-    if (i == of_prompt) offset->EndText();
+    if (i > 0 && i == of_prompt) offset->EndText();
     AppendNumber(offset->Next(has_text ? Bytes(token.token) : std::string_view()), &offsets);
     if (!token.logprob) {  // the prompt's first
       values += "null";
