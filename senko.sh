@@ -23,7 +23,7 @@ Usage: ./senko.sh COMMAND [ARGUMENTS]
   generate --model DIR --prompt "text" ...   the same with a checkpoint; arguments are those of `senko generate`
   build [PRESET]         configure and build a preset of CMakePresets.json (release)
   test [--all] [STAGE]   the tests that CI runs; --all adds ThreadSanitizer, long tests and long fuzzing; with names of
-                         stages (those of the table at the end) only they run, on what earlier runs have built
+                         stages (docs/testing.md) only they run, on what earlier runs have built
   bench [ARGUMENTS]      build and run `senko bench`
   lint                   clang-format and clang-tidy over src/
   senko ARGUMENTS        build and run the program with these arguments
@@ -62,7 +62,8 @@ install() {
   ((${#missing[@]})) || return 0
   local as_root=()
   if ((EUID != 0)); then
-    command -v sudo >/dev/null || fail "these packages are missing and there is no sudo; install them as root: ${missing[*]}"
+    command -v sudo >/dev/null ||
+      fail "these packages are missing and there is no sudo; install them as root: ${missing[*]}"
     as_root=(sudo)
   fi
   say "installing packages: ${missing[*]}"
@@ -138,6 +139,9 @@ find_nvcc() {
 logs=build/test-logs
 table=() failures=0 skips=0 passes=0
 only=() # stages asked for by name; empty: all
+ordinary_stages=(packages python-packages build tests quickstart benchmarks-run python-tests golden tokenizer chat
+                 asan-build asan-tests fuzz-build fuzz cuda)
+all_stages=(golden-long load-long prompt-long clients tsan-build tsan-tests) # with --all only
 
 # stage NAME FUNCTION [ARGUMENTS]: runs it in a subshell that stops at the first failing command, shows and keeps its
 # output, and notes the result. Exit code 77 is a skip; what it wrote to fd 3 goes in the table.
@@ -161,6 +165,63 @@ note() { printf '%s\n' "$*" >&3; }
 skip() { note "$*"; exit 77; }
 wanted() { ((${#only[@]} == 0)) || [[ " ${only[*]} " == *" $1 "* ]]; }
 passed() { ! wanted "$1" || [[ " ${table[*]} " =~ \ $1\ +passed\  ]]; }
+
+has_build_packages() {
+  local package
+  command -v dpkg-query >/dev/null || return 0
+  for package in "${build_packages[@]}"; do is_installed "$(one_of "$package")" || return 1; done
+}
+
+# lacking STAGE: the stages that it builds on and that have left nothing behind here, in order, one a line.
+lacking() {
+  local bin=build/test/${1%-*}/bin
+  case $1 in
+    python-packages)
+      [[ -x build/test/venv/bin/python ]] || python3 -c 'import ensurepip' 2>/dev/null || echo packages ;;
+    fuzz-build) { has_build_packages && command -v clang++ >/dev/null; } || echo packages ;;
+    build | asan-build | tsan-build | cuda) has_build_packages || echo packages ;;
+    asan-tests | tsan-tests)
+      compgen -G "$bin/*_test" >/dev/null || { lacking "${1%-*}-build"; echo "${1%-*}-build"; } ;;
+    fuzz) compgen -G 'build/test/fuzz/bin/*_fuzz' >/dev/null || { lacking fuzz-build; echo fuzz-build; } ;;
+    tests | quickstart | benchmarks-run)
+      [[ -x build/test/release/bin/senko ]] || { lacking build; echo build; } ;;
+    python-tests | golden | golden-long | load-long | prompt-long | tokenizer | chat | clients)
+      [[ -x build/test/venv/bin/python ]] || { lacking python-packages; echo python-packages; }
+      lacking tests ;;
+  esac
+}
+
+# check_names: every stage asked for exists, and what it builds on is there or asked for, too.
+check_names() { # ALL
+  local name need first=() flag=()
+  local valid=("${ordinary_stages[@]}")
+  (($1 == 0)) || { valid+=("${all_stages[@]}"); flag=(--all); }
+  for name in "${only[@]}"; do
+    if (($1 == 0)) && [[ " ${all_stages[*]} " == *" $name "* ]]; then
+      fail "stage '$name' needs --all: ./senko.sh test --all $name"
+    fi
+    [[ " ${valid[*]} " == *" $name "* ]] ||
+      fail "there is no stage '$name'; the stages: ${ordinary_stages[*]}; with --all also: ${all_stages[*]}"
+  done
+  for name in "${only[@]}"; do
+    first=()
+    for need in $(lacking "$name"); do
+      wanted "$need" || [[ " ${first[*]} " == *" $need "* ]] || first+=("$need")
+    done
+    ((${#first[@]} == 0)) ||
+      fail "stage '$name' builds on others; run them first: ./senko.sh test ${flag[*]:+${flag[*]} }${first[*]}"
+  done
+}
+
+# The Python of the tests, in a stage that imports MODULES.
+python=$PWD/build/test/venv/bin/python
+need_python() { # MODULE...
+  local module
+  [[ -x $python ]] || skip "python-packages has not made build/test/venv"
+  for module in "$@"; do
+    "$python" -c "import $module" 2>/dev/null || skip "no $module in build/test/venv: see python-packages"
+  done
+}
 
 stage_packages() {
   install "${build_packages[@]}" "${test_packages[@]}"
@@ -262,10 +323,12 @@ stage_python_packages() {
 }
 
 stage_python_tests() {
-  local python=build/test/venv/bin/python report=$logs/pytest-report.log
-  "$python" -c 'import pytest' || skip "no pytest"
-  if "$python" -c 'import ml_dtypes'; then
+  local report=$logs/pytest-report.log
+  need_python pytest
+  if "$python" -c 'import ml_dtypes' 2>/dev/null; then
     "$python" tests/numerics/make_golden.py --check
+  else
+    note "no ml_dtypes: golden data not made again"
   fi
   local senko=build/test/release/bin/senko
   "$python" -m pytest tests -q -rs -p no:cacheprovider --ignore tests/serve --ignore tests/clients --senko "$senko" |
@@ -282,8 +345,8 @@ stage_python_tests() {
 
 # Tools that others wrote, each with packages of its own (2 GiB together), against the server.
 stage_clients() {
-  local python=$PWD/build/test/venv/bin/python venvs=build/test/clients report=$logs/pytest-report.log tool missing=()
-  "$python" -c 'import pytest, numpy, safetensors' || skip "no pytest, numpy or safetensors"
+  local venvs=build/test/clients report=$logs/pytest-report.log tool missing=()
+  need_python pytest numpy safetensors
   for tool in aiperf lm_eval; do
     [[ -x $venvs/$tool/bin/python ]] || python3 -m venv "$venvs/$tool"
     "$venvs/$tool/bin/pip" install -q --disable-pip-version-check -r "tests/clients/$tool.txt" || missing+=("$tool")
@@ -297,8 +360,8 @@ stage_clients() {
 
 # Against implementations of others: transformers' logits (stored), the tokenizers package, the chat encoder.
 stage_golden() {
-  local python=build/test/venv/bin/python senko=build/test/release/bin/senko
-  "$python" -c 'import numpy' || skip "no numpy"
+  local senko=build/test/release/bin/senko
+  need_python numpy
   "$python" tests/golden/compare.py --senko "$senko"
   "$python" tests/golden/compare_layers.py --senko "$senko"
   local folder=tests/golden/configs
@@ -309,25 +372,22 @@ $folder/window_official.json,$folder/engram_first.json"
   "$python" tests/golden/compare_replay.py --senko "$senko"
 }
 stage_golden_long() {
-  local python=build/test/venv/bin/python
-  "$python" -c 'import numpy' || skip "no numpy"
+  need_python numpy
   "$python" tests/golden/compare_long.py --senko build/test/release/bin/senko
 }
 stage_tokenizer() {
-  local python=build/test/venv/bin/python
-  "$python" -c 'import tokenizers' || skip "no package tokenizers"
+  need_python tokenizers
   "$python" tests/text/compare_tokenizer.py --tool build/test/release/bin/text_tool
 }
 stage_chat() {
-  local python=build/test/venv/bin/python
-  "$python" -c 'import deepseek_recipe' || skip "no package deepseek-recipe"
+  need_python deepseek_recipe
   "$python" tests/text/compare_chat.py --tool build/test/release/bin/text_tool
 }
 
 # Ten minutes of 256 streams, a fifth of whose clients leave: no error, and nothing stays behind.
 stage_load_long() {
-  local python=build/test/venv/bin/python report=$logs/load-long-report.log
-  "$python" -c 'import pytest' || skip "no pytest"
+  local report=$logs/load-long-report.log
+  need_python pytest
   "$python" -m pytest tests/serve/load_test.py -q -s -p no:cacheprovider --load-seconds 600 \
     --senko build/test/release/bin/senko | tee "$report"
   note "$(grep -E '"(tokens|overhead_us_per_token)"' "$report" | tr -d ' ",' | paste -sd ' ')"
@@ -335,8 +395,8 @@ stage_load_long() {
 
 # A prompt of a million tokens takes the workspace of a short one.
 stage_prompt_long() {
-  local python=build/test/venv/bin/python report=$logs/prompt-long-report.log
-  "$python" -c 'import pytest' || skip "no pytest"
+  local report=$logs/prompt-long-report.log
+  need_python pytest
   "$python" -m pytest tests/serve/long_prompt_test.py -q -s -p no:cacheprovider --long \
     --senko build/test/release/bin/senko | tee "$report"
   note "$(grep ' tokens: ' "$report" | tail -n 1)"
@@ -362,6 +422,7 @@ command_test() {
   fi
   [[ ${1:-} != -* ]] || fail "test takes --all and names of stages, not '$1'"
   only=("$@")
+  check_names "$all"
   mkdir -p "$logs"
   local ordinary=(-LE long) fuzz_target=fuzzers fuzz_seconds=20
   ((all == 0)) || { ordinary=(); fuzz_target=all; fuzz_seconds=600; } # all: clang compiles every room
@@ -392,8 +453,7 @@ command_test() {
   ! passed fuzz-build || stage fuzz stage_fuzz "$fuzz_seconds"
   stage cuda stage_cuda
 
-  ((${#only[@]} == 0 || failures > 0 || passes + skips == ${#only[@]})) ||
-    fail "not every one of these is a stage, at least without --all: ${only[*]}"
+  ((passes + skips + failures)) || fail "no stage ran: ${only[*]}"
   say "summary ($((SECONDS - begin)) s on $(jobs_here) CPUs; logs in $logs)"
   printf '%s\n' "${table[@]}"
   printf 'stages: %d passed, %d failed, %d skipped\n' "$passes" "$failures" "$skips"
