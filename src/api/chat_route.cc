@@ -38,7 +38,8 @@ void ChatCompletions(const std::shared_ptr<Incoming>& incoming) {
   CheckModel(&fields, context);
   AcceptMetadata(&fields);
   RefuseUnsupported(&fields);
-  fields.Refuse({"audio", "web_search_options", "documents", "chat_template", "echo"});
+  fields.Refuse({"audio", "documents", "chat_template", "echo"});
+  fields.RefusePresent({"web_search_options"});  // {} asks for a search
   ReadTextOnly(&fields);
 
   GenerationRequest request;

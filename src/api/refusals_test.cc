@@ -55,6 +55,13 @@ TEST(Refusals, EmptyConstraintsAreConstraints) {
   }
 }
 
+TEST(Refusals, AnEmptySearchIsASearch) {
+  TestApi api;
+  ExpectError(*api.Post(kPath, ChatWith("web_search_options", Json::object())), 400, "web_search_options",
+              "unsupported");
+  EXPECT_EQ(api.Post(kPath, ChatWith("web_search_options", nullptr))->status, 200);
+}
+
 TEST(Refusals, ThinkingThatContradictsItself) {
   TestApi api;
   const Json off = {{"type", "disabled"}}, on = {{"type", "enabled"}};

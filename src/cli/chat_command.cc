@@ -12,6 +12,7 @@
 #include "cli/chat_client.h"
 #include "cli/chat_options.h"
 #include "cli/line_input.h"
+#include "cli/terminal.h"
 
 namespace senko::cli {
 namespace {
@@ -65,11 +66,11 @@ class Terminal {
     if (!reasoning.empty()) {
       if (!dim_ && colours_) std::fputs("\033[2m", stdout);
       dim_ = true;
-      std::fwrite(reasoning.data(), 1, reasoning.size(), stdout);
+      Print(reasoning, stdout);
     }
     if (!content.empty()) {
       EndReasoning();
-      std::fwrite(content.data(), 1, content.size(), stdout);
+      Print(content, stdout);
     }
     std::fflush(stdout);
   }
@@ -130,8 +131,7 @@ int RunChat(const ChatOptions& options) {
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted = true; };
   ::sigaction(SIGINT, &action, nullptr);
-  if (terminal)
-    std::fprintf(stderr, "%s at %s; /help lists the commands\n", client.model().c_str(), client.settings().url.c_str());
+  if (terminal) Print(client.model() + " at " + client.settings().url + "; /help lists the commands\n", stderr);
   std::string text;
   int status = 0;
   bool leaves = false;  // at the next Ctrl-C, if the line is empty
@@ -159,10 +159,10 @@ int RunChat(const ChatOptions& options) {
           client.Say(text, interrupted,
                      [&](std::string_view reasoning, std::string_view content) { out.Piece(reasoning, content); });
       out.End();
-      if (finish != "stop") std::fprintf(stderr, "[%s]\n", finish.c_str());
+      if (finish != "stop") Print("[" + finish + "]\n", stderr);
     } catch (const Error& error) {
       out.End();
-      std::fprintf(stderr, "senko: %s\n", error.what());
+      Print(std::string("senko: ") + error.what() + "\n", stderr);
       status = 2;
       if (!terminal) return status;
     }

@@ -81,7 +81,7 @@ int RunGenerate(const GenerateOptions& options) {
   auto emit = [&](const std::string& piece) {
     all_text += piece;
     if (options.json) return;
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    Print(piece, stdout);
     std::fflush(stdout);
   };
   auto on_token = [&](int32_t id) {

@@ -3,9 +3,33 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 
 namespace senko::cli {
+
+std::string ForTerminal(std::string_view text) {
+  std::string shown;
+  shown.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
+      const int picture = byte == 0x7f ? 0x21 : byte;  // U+2400 is e2 90 80
+      shown += "\xe2\x90";
+      shown += static_cast<char>(0x80 + picture);
+    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+      shown += "\xef\xbf\xbd";
+      ++i;
+    } else {
+      shown += text[i];
+    }
+  }
+  return shown;
+}
+
+void Print(std::string_view text, std::FILE* out) {
+  const std::string shown = ::isatty(::fileno(out)) != 0 ? ForTerminal(text) : std::string(text);
+  std::fwrite(shown.data(), 1, shown.size(), out);
+}
 
 ProgressSink TerminalProgress() {
   if (::isatty(STDERR_FILENO) == 0) return {};

@@ -9,6 +9,17 @@ namespace {
 
 std::string Bytes(int64_t bytes) { return std::to_string(bytes) + " bytes (" + std::to_string(bytes >> 20) + " MiB)"; }
 
+// What the budget does reach.
+std::string EnoughFor(int64_t slots, int64_t tokens) {
+  std::string both;
+  if (slots > 0) both = "--max-num-seqs " + std::to_string(slots) + " at this length";
+  if (tokens > 0) {
+    both +=
+        (both.empty() ? "" : ", or for ") + ("--max-model-len " + std::to_string(tokens)) + " with this many sequences";
+  }
+  return both.empty() ? "it is not enough for one sequence of this length" : "it is enough for " + both;
+}
+
 }  // namespace
 
 std::string MemoryPlan::ToString() const {
@@ -48,9 +59,7 @@ MemoryPlan PlanMemory(const config::PageLayout& pages, const config::SlotLayout&
               (request.kv_cache_memory_bytes > 0 ? "--kv-cache-memory-bytes " : "a quarter of the free memory, ") +
                   Bytes(budget) + ", must hold " + std::to_string(plan.num_slots) + " slots, " +
                   Bytes(plan.slot_bytes) + ", and pages for --max-model-len " + std::to_string(wanted) + ", " +
-                  Bytes(longest * pages.page_bytes) + "; it is enough for --max-num-seqs " +
-                  std::to_string(std::max<int64_t>(slots_that_fit, 0)) + " at this length, or for --max-model-len " +
-                  std::to_string(plan.num_pages * block) + " with this many sequences");
+                  Bytes(longest * pages.page_bytes) + "; " + EnoughFor(slots_that_fit, plan.num_pages * block));
 }
 
 }  // namespace senko::runtime

@@ -47,6 +47,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         said = messages[-1]["content"]
+        if said == "evil":
+            said += "\x1b]0;title\x07\x1b[2J\x9b31m\x7f\tü\n"
         try:
             self.event({"delta": {"content": f"<{said}>"}})
             while "endless" in said:
@@ -191,6 +193,17 @@ def test_the_terminal_is_left_as_it_was(chat):
     chat.type(CTRL_C)
     assert chat.exit_code() == 130
     assert not chat.keeps_typed() and termios.tcgetattr(chat.inner)[3] & termios.ICANON
+
+
+def test_a_terminal_obeys_nobody_else(chat, senko, server):
+    """What a model writes is shown and not obeyed; a file or a pipe gets it as it is."""
+    chat.type("evil\n")
+    shown = chat.wait_for(">\r\n")
+    assert shown.endswith("<evil␛]0;title␇␛[2J�31m␡\tü\r\n"), shown
+    port = server.server_address[1]
+    piped = subprocess.run([senko, "chat", "--url", f"http://127.0.0.1:{port}"], input="evil\n", capture_output=True,
+                           text=True, timeout=60)
+    assert "<evil\x1b]0;title\x07\x1b[2J\x9b31m\x7f\tü\n>" in piped.stdout
 
 
 def test_without_a_terminal(senko, server):

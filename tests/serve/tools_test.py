@@ -282,3 +282,14 @@ def test_forced_calls(make_parrot, running):
                     ("shell", {"command": "ls"})
             reply = server.post("/v1/chat/completions", {**fields, "tools": []})
             assert (reply.status, reply.error["param"]) == (400, "tool_choice")
+
+
+def test_the_bundled_model_takes_tools(start):
+    """It brings a wording of its own: its prompt holds the tools, whatever a random model then says."""
+    server = start("--threads", 1)
+    fields = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "ignore_eos": True}
+    bare = server.post("/v1/chat/completions", fields).json["usage"]["prompt_tokens"]
+    with_tools = server.post("/v1/chat/completions", {**fields, "tools": TOOLS, "tool_choice": "auto"})
+    assert with_tools.status == 200, with_tools
+    assert with_tools.json["usage"]["prompt_tokens"] > bare + 100
+    server.stop()
