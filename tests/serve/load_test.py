@@ -5,14 +5,13 @@ import subprocess
 import sys
 
 
-def test_many_streams(request, running, small_model):
+def test_many_streams(request, running):
     script = pathlib.Path(__file__).with_name("load.py")
     seconds = request.config.getoption("--load-seconds")
-    model, streams = (None, 256) if seconds else (small_model, 64)
-    with running("--threads", 1, "--max-num-seqs", streams, model=model) as server:
-        command = [sys.executable, str(script), server.url, "--streams", str(streams), "--seconds", str(seconds or 4),
-                   "--leave", "0.2", "--max-tokens", str(256 if seconds else 48), "--patience", "600"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * (seconds or 4) + 300)
+    with running("--threads", 1, "--max-num-seqs", 256) as server:
+        command = [sys.executable, str(script), server.url, "--streams", "256", "--seconds", str(seconds or 4), "--leave",
+                   "0.2", "--max-tokens", str(256 if seconds else 48), "--patience", "600"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * (seconds or 4) + 600)
         print(done.stdout)
         assert done.returncode == 0, done.stdout + done.stderr + server.errors()[-1000:]
         report = json.loads(done.stdout)
