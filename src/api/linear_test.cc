@@ -10,11 +10,8 @@ namespace {
 
 constexpr size_t kSize = size_t{256} << 10;  // bytes of the smaller body; the larger has 1 MiB
 
-std::string Repeated(std::string_view unit, size_t size) {
-  std::string text;
-  while (text.size() < size) text += unit;
-  return text;
-}
+using text::Repeated;
+
 // [item(0), item(1), ...] of about `size` bytes.
 Json List(size_t size, const std::function<Json(size_t)>& item) {
   Json list = Json::array();

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/test_workers.h"
 #include "api/wake_batch.h"
 
 namespace senko::api {
@@ -151,37 +152,18 @@ TEST(Workers, WakesThoughTheQueueIsNeverEmpty) {
 TEST(Workers, ALongJobKeepsNobodyElseFromWaking) {
   Workers workers(1);
   const auto waker = std::make_shared<CountingWaker>();
-  std::promise<void> go, begun, end;
-  workers.Post([future = go.get_future().share()] { future.wait(); });
-  workers.Post([&] { WakeBatch::Wake(waker); });
-  workers.Post([&, future = end.get_future().share()] {
-    begun.set_value();
-    future.wait();
-  });
-  go.set_value();
-  begun.get_future().wait();
+  const LongJobBehind busy(workers, [&] { WakeBatch::Wake(waker); });
   const int before = waker->count;  // 0, unless this machine was busy for a millisecond
   WakeBatch::Wake(waker);
   EXPECT_EQ(waker->count, before + 1);
-  end.set_value();
-  workers.Stop();
 }
 
 // Where jobs are long, not even what the job before has asked for waits.
 TEST(Workers, LongJobsWakeEachForItself) {
   Workers workers(1, Workers::Jobs::kLong);
   const auto waker = std::make_shared<CountingWaker>();
-  std::promise<void> go, begun, end;
-  workers.Post([future = go.get_future().share()] { future.wait(); });
-  workers.Post([&] { WakeBatch::Wake(waker); });
-  workers.Post([&, future = end.get_future().share()] {
-    begun.set_value();
-    future.wait();
-  });
-  go.set_value();
-  begun.get_future().wait();
+  const LongJobBehind busy(workers, [&] { WakeBatch::Wake(waker); });
   EXPECT_EQ(waker->count, 1);
-  end.set_value();
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <future>
 
+#include "api/test_workers.h"
 #include "api/workers.h"
 #include "server/test_server.h"
 
@@ -70,19 +70,10 @@ TEST(HttpStreams, ALongJobHoldsUpNobody) {
   for (TestClient* client : {&first, &second}) ASSERT_TRUE(client->ReadUntil("\r\n\r\n"));
 
   api::Workers worker(1);
-  std::promise<void> go, begun, end;
-  worker.Post([future = go.get_future().share()] { future.wait(); });
-  worker.Post([&] { of_worker->Event("short"); });
-  worker.Post([&, future = end.get_future().share()] {
-    begun.set_value();
-    future.wait();
-  });
-  go.set_value();
-  begun.get_future().wait();
+  const api::LongJobBehind busy(worker, [&] { of_worker->Event("short"); });
   of_other->Event("other");
   EXPECT_TRUE(second.ReadUntil("data: other\n\n", milliseconds(5000)));
   EXPECT_TRUE(first.ReadUntil("data: short\n\n", milliseconds(5000)));
-  end.set_value();
 }
 
 TEST(HttpStreams, CommentsInSilenceAndOnlyInStreams) {

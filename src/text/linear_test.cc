@@ -19,12 +19,6 @@ namespace {
 
 constexpr size_t kSize = size_t{256} << 10;  // bytes of the smaller input; the larger has 1 MiB
 
-std::string Repeated(std::string_view unit, size_t size) {
-  std::string text;
-  while (text.size() < size) text += unit;
-  return text;
-}
-
 void ExpectLinear(const std::string& what, const std::function<void(size_t)>& work, size_t size = kSize) {
   EXPECT_LE(GrowthOfFourfold(size, work), kMostGrowth) << what;
 }

@@ -5,8 +5,17 @@
 #include <ctime>
 #include <functional>
 #include <limits>
+#include <string>
+#include <string_view>
 
 namespace senko::text {
+
+// `unit` again and again, to at least `size` bytes.
+inline std::string Repeated(std::string_view unit, size_t size) {
+  std::string text;
+  while (text.size() < size) text += unit;
+  return text;
+}
 
 inline double ThreadSeconds() {
   timespec now{};

@@ -47,6 +47,18 @@ def test_a_full_queue(server):
     assert server.complete("a", max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
+def let_in(server, count, choices):
+    """The streams of those that are not turned away of `count` that come together, the i-th asking for choices(i)."""
+
+    def one(i):
+        try:
+            return server.open_stream("/v1/completions", n=choices(i), **LONG)
+        except AssertionError as error:
+            assert str(error).startswith("503"), error
+
+    return [stream for stream in together(count, one) if stream]
+
+
 def test_a_flood_fills_the_queue_exactly(server):
     """All at once while nothing can run: as many wait as may, each a request whatever choices it has."""
     running = [server.open_stream("/v1/completions", **LONG) for _ in range(2)]
@@ -55,13 +67,7 @@ def test_a_flood_fills_the_queue_exactly(server):
         for stream in running:
             next(stream)
 
-        def one(i):
-            try:
-                return server.open_stream("/v1/completions", n=8 if i % 2 else 1, **LONG)
-            except AssertionError as error:
-                assert str(error).startswith("503"), error
-
-        waiting = [stream for stream in together(40, one) if stream]
+        waiting = let_in(server, 40, lambda i: 8 if i % 2 else 1)
         assert len(waiting) == 3 == server.metrics()["num_requests_waiting"]
     finally:
         for stream in (*running, *waiting):
@@ -89,13 +95,7 @@ def test_two_hundred_are_told_at_once(running, small_model):
             for stream in running_streams:
                 next(stream)
 
-            def one(_):
-                try:
-                    return server.open_stream("/v1/completions", **LONG)
-                except AssertionError as error:
-                    assert str(error).startswith("503"), error
-
-            waiting = [stream for stream in together(200, one) if stream]
+            waiting = let_in(server, 200, lambda _: 1)
             assert len(waiting) == 6 == server.metrics()["num_requests_waiting"]
             times = sorted(refused_after(server) for _ in range(200))
             print(f"refused after {times[100] * 1e3:.1f} ms (median), {times[-1] * 1e3:.1f} ms at most")
