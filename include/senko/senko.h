@@ -25,7 +25,7 @@ struct EngineOptions {
   int64_t kv_cache_memory_bytes = 0;  // pages of global KV and slots of private state together
   // Window snapshots, used without encoder replay only. Unset: twice what the slots take; 0: none, and so no hits.
   std::optional<int64_t> window_snapshot_memory_bytes;
-  int64_t max_model_len = 0;                 // tokens of a prompt and its answer together
+  int64_t max_model_len = 0;                 // tokens of a prompt and its answer together; a last one is never fed
   int64_t max_num_seqs = 64;                 // sequences running at once
   int64_t max_num_batched_tokens = 512;      // rows of a step
   int64_t long_prefill_token_threshold = 0;  // most rows a prompt gets in a step; 0: no such cap
@@ -100,7 +100,8 @@ struct RequestUsage {
   int64_t cached_tokens = 0;  // of the prompt, adopted from the prefix cache (hit length, replayed rows included)
 };
 
-// Receives one request's output. Calls come from the engine's thread, one at a time, and must not block.
+// Receives one request's output. Calls come from the engine's thread, one at a time. They must not block, and must not
+// throw: an exception out of one ends the process.
 class OutputSink {
  public:
   virtual ~OutputSink() = default;

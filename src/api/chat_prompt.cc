@@ -74,17 +74,17 @@ void UseTools(ToolFields tools, text::Conversation* conversation) {
 void ApplyEffort(const Json& value, const Fields& fields, std::string_view name, text::Conversation* conversation) {
   if (const auto number = AsInteger(value, 1, 100)) {
     conversation->effort = static_cast<int>(*number);
+    conversation->thinking = true;
     return;
   }
   const std::string word = value.is_string() ? value.get<std::string>() : std::string();
   if (word == "none") {
     conversation->thinking = false;
-  } else if (word == "minimal") {
-    conversation->effort = text::ParseEffort("low");
   } else if (word == "medium") {
     conversation->effort = text::kDefaultEffort;
-  } else if (word == "low" || word == "high" || word == "xhigh" || word == "max") {
-    conversation->effort = text::ParseEffort(word);
+  } else if (word == "minimal" || word == "low" || word == "high" || word == "xhigh" || word == "max") {
+    conversation->effort = text::ParseEffort(word == "minimal" ? "low" : word);
+    conversation->thinking = true;
   } else {
     fields.Fail(name, "must be none, minimal, low, medium, high, xhigh, max or an integer from 1 to 100");
   }

@@ -31,8 +31,8 @@ AnswerPlan PlanChat(const ChatPrompt& prompt, const text::Conversation& conversa
 
 void UseTools(ToolFields tools, text::Conversation* conversation);
 
-// reasoning_effort: "none", OpenAI's and DeepSeek's names, or 1 to 100. OpenAI's "minimal" is our "low", its "medium",
-// which its clients send unasked, our default.
+// reasoning_effort: "none", OpenAI's and DeepSeek's names, or 1 to 100; it turns thinking off, or on. OpenAI's
+// "minimal" is our "low", its "medium" our default: its clients send that unasked, so it turns nothing on.
 void ApplyEffort(const Json& value, const Fields& fields, std::string_view name, text::Conversation* conversation);
 
 // Whether `model`, if given, is one that is served. Error: kNotFound, code model_not_found.

@@ -29,20 +29,17 @@ ApiContext::~ApiContext() {
 
 void ApiContext::ReadSoon(size_t bytes, std::function<void()> work) {
   if (bytes <= kInlineBodyBytes) return work();
-  const auto leave = [this, bytes] {
+  const size_t requests = ++waiting_requests_, all_bytes = waiting_bytes_ += bytes;
+  // Given back when the work is done, and also when it never comes to that.
+  const std::shared_ptr<void> place(nullptr, [this, bytes](void*) {
     --waiting_requests_;
     waiting_bytes_ -= bytes;
-  };
-  const size_t requests = ++waiting_requests_, all_bytes = waiting_bytes_ += bytes;
+  });
   // One that is larger than the limit alone may wait alone.
   if (requests > options_.max_waiting_requests || all_bytes > std::max(options_.max_waiting_bytes, bytes)) {
-    leave();
     throw Error(ErrorCode::kOverloaded, "too many long requests wait to be read; try again later");
   }
-  request_workers_.Post([leave, work = std::move(work)] {
-    work();
-    leave();
-  });
+  request_workers_.Post([place, work = std::move(work)] { work(); });
 }
 
 void ApiContext::Report(const Incoming& incoming, RequestRecord record) const {

@@ -54,7 +54,9 @@ void RefuseLength(const EngineLimits& limits, int64_t at_least, int64_t most) {
 void CheckMinTokens(int64_t min_tokens, int64_t max_tokens) {
   if (min_tokens <= max_tokens) return;
   throw RequestError(ErrorCode::kInvalidArgument,
-                     "min_tokens must be at most max_tokens, " + std::to_string(max_tokens) + " here", "min_tokens");
+                     "min_tokens must be at most the " + std::to_string(max_tokens) +
+                         " tokens that max_tokens, the model's length and the scores of one answer allow here",
+                     "min_tokens");
 }
 
 void CheckPrompt(std::span<const int32_t> prompt, const EngineLimits& limits, std::string_view field) {

@@ -143,6 +143,12 @@ TEST(Conversations, ModesAndEffort) {
     EXPECT_NE(prompt(body).find("Reasoning Effort: " + number + " "), std::string::npos) << effort;
   }
   EXPECT_TRUE(prompt(ChatWith("reasoning_effort", "none")).ends_with("</think>"));
+  // The server has thinking off; who asks for an effort wants it on, but for the one that clients send unasked.
+  for (const Json& effort : {Json("minimal"), Json("high"), Json(42)}) {
+    EXPECT_TRUE(prompt(ChatWith("reasoning_effort", effort)).ends_with("<think>")) << effort;
+    EXPECT_TRUE(prompt(ChatWith("chat_template_kwargs", {{"reasoning_effort", effort}})).ends_with("<think>"));
+  }
+  EXPECT_TRUE(prompt(ChatWith("reasoning_effort", "medium")).ends_with("</think>"));
   for (const Json& bad : {Json("lots"), Json(0), Json(101), Json(true), Json(7.5), Json("")}) {
     ExpectError(*api.Post(kPath, ChatWith("reasoning_effort", bad)), 400, "reasoning_effort");
   }

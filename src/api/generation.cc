@@ -83,6 +83,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     context_.output_workers().Post([self = shared_from_this()] { self->Run(); });
   }
   void Run();
+  bool TakesMore();
   void Handle(const Scheduled& what, Clock::time_point at);
   void Handle(PromptTokens& what, Clock::time_point at);
   void Handle(const Output& what, Clock::time_point at);
@@ -186,13 +187,24 @@ void Generation::Run() {
   } catch (const std::exception& error) {
     FailQuietly(error.what());
   }
+  if (!TakesMore()) return;
+  try {
+    Post();  // behind the others that wait
+  } catch (const std::exception& error) {
+    FailQuietly(error.what());
+    TakesMore();
+  }
+}
+
+// Whether more has come meanwhile, which this worker still has to post.
+bool Generation::TakesMore() {
   const std::lock_guard lock(mutex_);
   if (finished_) {
     closed_ = true;
     inbox_.clear();
   }
   posted_ = !inbox_.empty();
-  if (posted_) Post();  // behind the others that wait
+  return posted_;
 }
 
 void Generation::Handle(const Scheduled& what, Clock::time_point at) {

@@ -42,7 +42,9 @@ void ReadOutputConfig(Fields* fields, text::Conversation* conversation) {
   Fields inner(*config, "output_config");
   if (const Json* effort = inner.Find("effort")) {
     if (*effort == "none" && conversation->thinking) inner.Fail("effort", "contradicts thinking; send one of them");
+    const bool thinking = conversation->thinking;
     ApplyEffort(*effort, inner, "effort", conversation);
+    conversation->thinking = thinking;  // here it is for `thinking` alone to say
   }
   inner.Refuse({"format", "task_budget"});
   inner.Finish();

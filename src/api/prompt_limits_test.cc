@@ -35,6 +35,24 @@ TEST(PromptLimits, APromptAloneMayTakeAllOfTheLength) {
   ExpectError(*ask(100, 1), 400, "prompt", "context_length_exceeded");
 }
 
+// Also one of the longest tokens, which from its bytes alone could not be shorter.
+TEST(PromptLimits, ALongTextMayTakeAllOfTheLength) {
+  TestApi api({}, 100);
+  std::string longest;
+  for (int32_t id = 0; id < static_cast<int32_t>(api.tokenizer.vocab_size()); ++id) {
+    const std::string one = api.tokenizer.Decode(std::vector<int32_t>{id}, false);
+    if (one.size() <= longest.size()) continue;
+    std::string all;
+    for (int i = 0; i < 100; ++i) all += one;
+    if (api.tokenizer.Encode(all, text::AddedTokens::kAll).size() == 100) longest = one;
+  }
+  std::string prompt;
+  for (int i = 0; i < 100; ++i) prompt += longest;
+  ASSERT_EQ(api.tokenizer.LeastIds(prompt.size()), 100u) << longest;
+  EXPECT_EQ(api.Post(kPath, Json{{"prompt", prompt}, {"max_tokens", 0}, {"echo", true}})->status, 200);
+  ExpectError(*api.Post(kPath, Json{{"prompt", prompt}, {"max_tokens", 1}}), 400, "prompt", "context_length_exceeded");
+}
+
 TEST(PromptLimits, TheItemAtFaultIsNamed) {
   TestApi api({}, 100);
   for (const Json& item : {Json(std::string(100, 'a')), Json(std::vector<int>(100, 20))}) {

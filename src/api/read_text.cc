@@ -13,7 +13,7 @@ std::vector<int32_t> Read(const Incoming& incoming, Reading reading, size_t leas
   const EngineLimits& limits = incoming.context->limits();
   const bool answers = reading == Reading::kAnswer;
   const int64_t counted = answers ? std::max(2 * limits.max_model_len, kMostCounted) : MostTokens(limits);
-  const int64_t most = answers ? limits.max_model_len - 1 : counted;
+  const int64_t most = answers ? limits.max_model_len : counted;  // whether an answer fits behind it is said later
   if (static_cast<int64_t>(least) > most) RefuseLength(limits, static_cast<int64_t>(least), answers ? -1 : most);
   text::EncodeLimits bounds;
   bounds.max_ids = static_cast<size_t>(counted);

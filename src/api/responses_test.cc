@@ -31,7 +31,7 @@ std::string PromptOf(TestApi* api, const Json& body) {
 
 TEST(Responses, ReasoningMessageAndCalls) {
   TestApi api;
-  const Json body = {{"input", "hi"}, {"reasoning", {{"effort", "low"}, {"summary", "auto"}}}, {"tools", Tools()}};
+  const Json body = {{"input", "hi"}, {"reasoning", {{"effort", "medium"}, {"summary", "auto"}}}, {"tools", Tools()}};
   const std::string text = "say 🌍" + kCall;
   for (const size_t chunk : {1, 3, 7, 500}) {
     api.SayBytes(text, chunk);
@@ -127,8 +127,9 @@ TEST(Responses, InputItems) {
       {{"role", "user"}, {"content", "and?"}}};
   const std::string prompt = PromptOf(
       &api, {{"input", items}, {"tools", Tools()}, {"reasoning", {{"effort", "high"}}}, {"instructions", "sys"}});
-  for (const char* part : {"<｜System｜>", "sys", "<｜System｜>dev", "<｜User｜>a\n\nb<｜Assistant｜></think>let me",
-                           "<tool_result>one</tool_result>\n\n<tool_result>two</tool_result>\n\nand?<｜Assistant｜>"}) {
+  for (const char* part :
+       {"<｜System｜>", "sys", "<｜System｜>dev", "<｜User｜>a\n\nb<｜Assistant｜><think>why</think>let me",
+        "<tool_result>one</tool_result>\n\n<tool_result>two</tool_result>\n\nand?<｜Assistant｜>"}) {
     EXPECT_NE(prompt.find(part), std::string::npos) << part << " in " << prompt;
   }
   // One assistant turn: one header before both calls.

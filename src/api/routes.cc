@@ -19,8 +19,7 @@ void Refuse(const Incoming& incoming, const std::exception& error) {
   Report(incoming, reply.status, "error", error.what());
 }
 
-// No exception passes: the caller may be a worker.
-void Work(const std::shared_ptr<Incoming>& incoming, RouteWork work) {
+void Answer(const std::shared_ptr<Incoming>& incoming, RouteWork work) {
   try {
     if (incoming->exchange->gone()) return Report(*incoming, 499, "cancelled", {});
     work(incoming);
@@ -28,6 +27,15 @@ void Work(const std::shared_ptr<Incoming>& incoming, RouteWork work) {
     Report(*incoming, 499, "cancelled", {});
   } catch (const std::exception& error) {
     Refuse(*incoming, error);
+  }
+}
+
+// No exception passes: the caller may be a worker. Where memory does not suffice for a refusal either, the exchange is
+// left to its last owner, who answers 500.
+void Work(const std::shared_ptr<Incoming>& incoming, RouteWork work) noexcept {
+  try {
+    Answer(incoming, work);
+  } catch (const std::exception&) {
   }
 }
 

@@ -13,8 +13,8 @@
 
 namespace senko::api {
 
-// A chat is rendered and tokenized as /v1/chat/completions would . A `prompt` is a raw
-// completion's: special tokens' spellings are those tokens, unless parse_special is false.
+// A chat is rendered and tokenized as /v1/chat/completions would. A `prompt` is a raw completion's: special tokens'
+// spellings are those tokens, unless parse_special is false.
 void Tokenize(const std::shared_ptr<Incoming>& incoming) {
   ApiContext& context = *incoming->context;
   const text::Tokenizer& tokenizer = context.tokenizer();

@@ -87,8 +87,10 @@ void Scheduler::Add(Request request) {
 
 void Scheduler::End(uint64_t sequence, Finish finish) {
   const auto found = sequences_.find(sequence);
-  if (found == sequences_.end() || found->second->state == State::kFinished) return;
+  if (found == sequences_.end()) return;
   Sequence& s = *found->second;
+  if (finish == Finish::kNumerical) Break(s, s.generated() == 0);
+  if (s.state == State::kFinished) return;
   if (ChoiceOf(sequence) == 0 && !s.forked && s.request->choices > 1) {
     EndRequest(RequestOf(sequence), finish);  // nobody would compute the prompt for the others
     return;
@@ -146,9 +148,11 @@ void Scheduler::Advance(const StepResult& result) {
   for (size_t i = 0; i < step.samples.size(); ++i) {
     Sequence& s = *sequences_.at(step.samples[i]);
     --s.pending;
+    if (counts[i] == 0) continue;
+    if (result.tokens[i] == kNotFinite) Break(s, s.generated() == 0);  // also of one that has ended meanwhile
     if (s.state == State::kFinished) {
-      stats_.discarded_tokens += counts[i];
-    } else if (counts[i] != 0) {
+      ++stats_.discarded_tokens;
+    } else {
       Commit(s, result.tokens[i], static_cast<int64_t>(i));
     }
   }
@@ -184,7 +188,7 @@ void Scheduler::BreakAll(const Step& step) {
   const auto end = [this](uint64_t sequence) {
     const auto found = sequences_.find(sequence);
     if (found == sequences_.end()) return;
-    found->second->broken = true;
+    Break(*found->second, false);
     End(sequence, Finish::kNumerical);
   };
   for (const uint64_t sequence : step.loading) end(sequence);
@@ -207,8 +211,7 @@ void Scheduler::Computed(uint64_t sequence, uint64_t residence, int64_t end) {
 
 void Scheduler::Commit(Sequence& s, int32_t token, int64_t sample) {
   if (token < 0) {
-    s.broken = true;
-    FinishSequence(s, Finish::kNumerical);
+    FinishSequence(s, token == kNotFinite ? Finish::kNumerical : Finish::kNothingToDraw);
     return;
   }
   s.answer.push_back(token);
@@ -235,19 +238,20 @@ void Scheduler::IndexPages(Sequence& s) {
   }
 }
 
-// What led to a sequence's failure may lie in the pages and snapshots that it wrote, before a preemption too: nobody
-// shall find them again. Whoever wrote the same ones beside it loses a chance of a hit, no more.
-void Scheduler::Disown(Sequence& s) {
-  for (auto page = s.first_written_page; page < std::ssize(s.names); ++page) {
+// What led to a failure may lie in the pages and snapshots that the sequence wrote, before a preemption too: nobody
+// shall find them again, whoever else has written the same ones. One whose first token already fails may have adopted
+// what spoilt it (`adopted`); so a prefix that spoils others is not found for ever.
+void Scheduler::Break(Sequence& s, bool adopted) {
+  if (std::exchange(s.broken, true)) return;
+  for (auto page = adopted ? 0 : s.first_written_page; page < std::ssize(s.names); ++page) {
     index_.Remove(s.names[static_cast<size_t>(page)]);
     snapshots_.Drop(s.names[static_cast<size_t>(page)]);
   }
 }
 
 void Scheduler::FinishSequence(Sequence& s, Finish finish, int32_t token) {
-  if (finish == Finish::kNumerical) Disown(s);
   if (s.state == State::kRunning) {
-    if (finish != Finish::kNumerical) IndexPages(s);
+    if (!s.broken) IndexPages(s);
     Leave(s);
     running_.erase(&s);
   } else if (s.state == State::kWaiting) {

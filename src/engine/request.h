@@ -35,7 +35,7 @@ inline constexpr int32_t ChoiceOf(uint64_t sequence) {
   return static_cast<int32_t>(sequence & ((uint64_t{1} << kChoiceBits) - 1));
 }
 
-enum class Finish { kNone, kStop, kLength, kCancelled, kNumerical };
+enum class Finish { kNone, kStop, kLength, kCancelled, kNumerical, kNothingToDraw };
 
 // What Advance reports, in order.
 struct Event {

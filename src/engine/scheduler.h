@@ -62,8 +62,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Errors: kInvalidArgument naming the field for an empty prompt or one that leaves no room for a token, choices, id
-  // in use.
+  // Errors: kInvalidArgument naming the field for an empty prompt or one longer than max_model_len, choices, id in use.
   void Add(Request request);
   // Ends one choice, or all of a request's, with this reason. Unknown ones are ignored. The end of a first choice
   // before its prompt is complete is the end of the request.
@@ -160,7 +159,7 @@ class Scheduler {
   void Computed(uint64_t sequence, uint64_t residence, int64_t end);
   void Commit(Sequence& s, int32_t token, int64_t sample);
   void IndexPages(Sequence& s);
-  void Disown(Sequence& s);
+  void Break(Sequence& s, bool adopted);
   void FinishSequence(Sequence& s, Finish finish, int32_t token = -1);
   void Forget(uint64_t sequence);
 

@@ -306,9 +306,9 @@ class World {
       child->second.oracle = parent->second.oracle;  // a choice goes on from the prompt's state
     }
     last_tokens_ = result.tokens;
-    if (!plan.samples.empty() && Pick(60) == 0) {  // logits that are not finite, found when the step has run
+    if (!plan.samples.empty() && Pick(60) == 0) {  // nothing to draw, found when the step has run
       const auto at = static_cast<size_t>(Pick(static_cast<int32_t>(plan.samples.size())));
-      result.tokens[at] = -1;
+      result.tokens[at] = Pick(2) == 0 ? kNotFinite : kNoToken;
       spoiled_.insert(plan.samples[at].sequence);
     }
     ran_.push_back(std::move(result));
@@ -375,7 +375,7 @@ class World {
           const bool eos =
               generated > 0 && !r.stop_tokens.empty() && client.tokens.back() == kEos && generated >= r.min_tokens;
           const bool length = generated == r.max_tokens || static_cast<int64_t>(client.tokens.size()) == kMaxLen;
-          if (event.finish == Finish::kNumerical) {
+          if (event.finish == Finish::kNumerical || event.finish == Finish::kNothingToDraw) {
             EXPECT_TRUE(spoiled_.contains(event.sequence) || lost_.contains(event.sequence) ||
                         lost_.contains(SequenceId(RequestOf(event.sequence), 0)))
                 << "a neighbour's failure";
@@ -409,7 +409,7 @@ class World {
   std::vector<int32_t> last_tokens_;
   std::set<uint64_t> lost_;     // named by a step that failed
   std::set<int32_t> unloaded_;  // slots that the step before should have loaded
-  std::set<uint64_t> spoiled_;  // with a row that was not finite
+  std::set<uint64_t> spoiled_;  // with a row from which nothing was drawn
   int64_t failed_steps_ = 0;
   int64_t live_ = 0;
   uint64_t next_id_ = 1, tokens_ = 0, encoder_rows_ = 0, schedule_hash_ = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "engine/scheduler_rig.h"
@@ -125,13 +126,84 @@ TEST(Scheduler, PagesBehindARowThatIsNotFiniteAreNotFoundAgain) {
   rig.Complete(Rig::MakeRequest(1, 33, 1));
   rig.scheduler->Add(Rig::MakeRequest(2, 100, 20));  // adopts two pages, writes the others over several steps
   while (rig.tokens[SequenceId(2, 0)].size() < 3) ASSERT_TRUE(rig.Step());
-  rig.Step([](StepResult& r) { r.tokens[0] = -1; });
+  rig.Step([](StepResult& r) { r.tokens[0] = kNotFinite; });
   rig.RunOut();
   EXPECT_EQ(rig.finished[SequenceId(2, 0)], Finish::kNumerical);
   EXPECT_EQ(rig.cached[SequenceId(2, 0)], 32);
   rig.Complete(Rig::MakeRequest(3, 100, 2));
   EXPECT_EQ(rig.cached[SequenceId(3, 0)], 32);
   EXPECT_EQ(rig.tokens[SequenceId(3, 0)].size(), 2u);
+}
+
+// Its client leaves, or a stop string is found, while the step that shows the fault still runs: its pages were offered
+// by then.
+TEST(Scheduler, PagesOfASequenceThatEndedBeforeItsFailureShowedAreNotFoundAgain) {
+  for (const bool prompt_done : {false, true}) {
+    for (const Finish ended : {Finish::kCancelled, Finish::kStop}) {
+      SchedulerOptions options;
+      options.max_rows = 32;
+      Rig rig(options, 8, 16);
+      rig.scheduler->Add(Rig::MakeRequest(1, 100, 20));
+      std::optional<StepPlan> running;
+      while (!running) {  // the step of the first draw, or one behind it
+        if (prompt_done ? !rig.tokens.empty() : rig.plans.size() == 3) {
+          running = rig.scheduler->Plan();
+          ASSERT_TRUE(running && running->samples.size() == 1);
+        } else {
+          ASSERT_TRUE(rig.Step());
+        }
+      }
+      rig.scheduler->End(SequenceId(1, 0), ended);
+      StepResult result = rig.executor->Run(*running, 0, 0);
+      result.tokens[0] = kNotFinite;
+      rig.scheduler->Advance(result);
+      rig.Events();
+      EXPECT_EQ(rig.finished[SequenceId(1, 0)], ended);
+      rig.RunOut();
+      rig.Complete(Rig::MakeRequest(2, 100, 2));
+      EXPECT_EQ(rig.cached[SequenceId(2, 0)], 0);
+    }
+  }
+}
+
+// Whoever fails with its first token may have adopted the fault. It is the last one.
+TEST(Scheduler, AnAdoptedPrefixThatSpoilsTheFirstTokenIsNotFoundAgain) {
+  Rig rig({}, 8, 16);
+  rig.Complete(Rig::MakeRequest(1, 100, 1));
+  const auto fail = [](StepResult& r) { std::fill(r.tokens.begin(), r.tokens.end(), kNotFinite); };
+  rig.scheduler->Add(Rig::MakeRequest(2, 110, 5));
+  while (rig.Step(fail)) {
+  }
+  EXPECT_EQ(rig.cached[SequenceId(2, 0)], 96);
+  EXPECT_EQ(rig.finished[SequenceId(2, 0)], Finish::kNumerical);
+  rig.Complete(Rig::MakeRequest(3, 110, 5));
+  EXPECT_EQ(rig.cached[SequenceId(3, 0)], 0);
+  EXPECT_EQ(rig.finished[SequenceId(3, 0)], Finish::kLength);
+}
+
+// A step that does not run says nothing against what its sequences have adopted.
+TEST(Scheduler, AnAdoptedPrefixOutlivesAFailedStep) {
+  Rig rig({}, 8, 16);
+  rig.Complete(Rig::MakeRequest(1, 100, 1));
+  rig.scheduler->Add(Rig::MakeRequest(2, 110, 5));
+  const auto plan = rig.scheduler->Plan();
+  ASSERT_TRUE(plan);
+  rig.scheduler->Advance(rig.executor->Fail(*plan));
+  rig.RunOut();
+  EXPECT_EQ(rig.finished[SequenceId(2, 0)], Finish::kNumerical);
+  rig.Complete(Rig::MakeRequest(3, 110, 5));
+  EXPECT_EQ(rig.cached[SequenceId(3, 0)], 96);
+}
+
+// Where the request itself leaves nothing to draw, what was computed is sound.
+TEST(Scheduler, PagesOfASequenceThatMayDrawNothingAreFound) {
+  Rig rig({}, 8, 16);
+  rig.scheduler->Add(Rig::MakeRequest(1, 100, 5));
+  while (rig.Step([](StepResult& r) { std::fill(r.tokens.begin(), r.tokens.end(), kNoToken); })) {
+  }
+  EXPECT_EQ(rig.finished[SequenceId(1, 0)], Finish::kNothingToDraw);
+  rig.Complete(Rig::MakeRequest(2, 100, 5));
+  EXPECT_EQ(rig.cached[SequenceId(2, 0)], 96);
 }
 
 // A preempted sequence may fail in a step that was running: what it wrote before is its own all the same.
@@ -151,7 +223,7 @@ TEST(Scheduler, PagesOfAPreemptedSequenceThatFailsAreNotFoundAgain) {
   for (bool first = true; !running.empty(); first = false) {
     StepResult result = rig.executor->Run(running.front(), 0, 0);
     for (size_t i = 0; first && i < result.tokens.size(); ++i) {
-      if (running.front().samples[i].sequence == SequenceId(2, 0)) result.tokens[i] = -1;
+      if (running.front().samples[i].sequence == SequenceId(2, 0)) result.tokens[i] = kNotFinite;
     }
     rig.scheduler->Advance(result);
     running.pop_front();
@@ -175,7 +247,7 @@ TEST(Scheduler, SnapshotsBehindARowThatIsNotFiniteAreGone) {
     while (rig.tokens[SequenceId(1, 0)].size() < tokens || rig.snapshots->size() == 0) ASSERT_TRUE(rig.Step());
     ASSERT_EQ(rig.tokens[SequenceId(1, 0)].size(), tokens);
     bool saves = false;
-    ASSERT_TRUE(rig.Step([](StepResult& r) { r.tokens[0] = -1; }));
+    ASSERT_TRUE(rig.Step([](StepResult& r) { r.tokens[0] = kNotFinite; }));
     saves = !rig.plans.back().save_snapshots.empty();
     EXPECT_EQ(saves, tokens == 14);
     EXPECT_EQ(rig.finished[SequenceId(1, 0)], Finish::kNumerical);

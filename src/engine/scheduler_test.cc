@@ -307,7 +307,7 @@ TEST(Scheduler, ARowThatIsNotFiniteEndsItsSequenceOnly) {
   Rig rig;
   rig.scheduler->Add(Rig::MakeRequest(1, 20, 6));
   rig.scheduler->Add(Rig::MakeRequest(2, 20, 6, 500));
-  rig.Step([](StepResult& r) { r.tokens[0] = -1; });
+  rig.Step([](StepResult& r) { r.tokens[0] = kNotFinite; });
   rig.RunOut();
   EXPECT_EQ(rig.finished[SequenceId(1, 0)], Finish::kNumerical);
   EXPECT_TRUE(rig.tokens[SequenceId(1, 0)].empty());

@@ -66,12 +66,16 @@ struct StepPlan {
   }
 };
 
+// Per sample, instead of a token id.
+inline constexpr int32_t kNotFinite = -1;  // its logits were not finite: what led to them may be anywhere behind it
+inline constexpr int32_t kNoToken = -2;    // nothing could be drawn, though what was computed is sound
+
 // What running a plan gave.
 struct StepResult {
   uint64_t step = 0;
   bool ran =
       true;  // false: it failed on the way, and nothing that it or a step behind it wrote for its sequences counts
-  std::vector<int32_t> tokens;  // per sample of the plan; -1: its logits were not finite
+  std::vector<int32_t> tokens;  // per sample of the plan, or one of the above
   // Per span with drafts, in order: how many of its samples count (1 + accepted drafts).
   std::vector<int32_t> committed;
   // Per span, proposals for the sequence's next rows; empty when nobody proposes.

@@ -142,7 +142,7 @@ void EngineCore::Check(const GenerationRequest& request) const {
   const auto length = static_cast<int64_t>(request.prompt.size());
   // The last token drawn is never fed, so a prompt that is to be scored, not answered, may take all positions.
   if (length > limits_.max_model_len || (length == limits_.max_model_len && s.max_tokens > 1)) {
-    Refuse("prompt: has " + std::to_string(length) + " tokens, and with at least one to generate it must stay within " +
+    Refuse("prompt: has " + std::to_string(length) + " tokens, and with what it is to generate it must stay within " +
            std::to_string(limits_.max_model_len));
   }
   if (request.n < 1 || request.n > kMaxChoices) Refuse("n: must be between 1 and " + std::to_string(kMaxChoices));
@@ -404,7 +404,7 @@ void EngineCore::Deliver(const Done* done) {
     if (end != nullptr) {
       chunk.finish = ReasonOf(end->finish);
       if (end->finish == engine::Finish::kStop && done != nullptr) chunk.stop_token = end->token;
-      if (end->finish == engine::Finish::kNumerical) {
+      if (chunk.finish == FinishReason::kError) {
         // Choices whose prompt failed end with the first one, which computes it; one that goes on from a step which
         // failed is not named by that step.
         auto reason = reasons_.find(end->sequence);

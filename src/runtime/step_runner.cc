@@ -76,7 +76,7 @@ StepOutput StepRunner::Abandon(const engine::StepPlan& plan) {
   StepOutput output;
   output.result.step = plan.step;
   output.result.ran = false;
-  output.result.tokens.assign(plan.samples.size(), -1);
+  output.result.tokens.assign(plan.samples.size(), engine::kNotFinite);
   output.draws.resize(plan.samples.size());
   for (const engine::PlannedSpan& span : plan.spans) {
     if (span.drafts > 0) output.result.committed.push_back(1);
@@ -144,7 +144,13 @@ void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
     jobs.push_back(job);
   }
   output->draws = sampler_.DrawAll(jobs, pool_);
-  for (const SampleDraw& draw : output->draws) output->result.tokens.push_back(draw.output.token);
+  for (const SampleDraw& draw : output->draws) {
+    int32_t token = draw.output.token;
+    if (draw.failure != DrawFailure::kNone) {
+      token = draw.failure == DrawFailure::kNotFinite ? engine::kNotFinite : engine::kNoToken;
+    }
+    output->result.tokens.push_back(token);
+  }
   for (size_t i = 0; i < plan.samples.size();) {
     const engine::PlannedSample& sample = plan.samples[i];
     const engine::PlannedSpan& span = plan.spans[static_cast<size_t>(sample.span)];

@@ -85,7 +85,9 @@ TEST(Options, AreCheckedByName) {
   };
   refused([](HttpOptions& o) { o.host = ""; }, "--host");
   refused([](HttpOptions& o) { o.allowed_origins = {"https://a.b", ""}; }, "--allowed-origins");
-  refused([](HttpOptions& o) { o.allowed_origins = {"example.org"}; }, "--allowed-origins");
+  for (const char* origin : {"example.org", "https://a.b/", "https://a.b/c", "https://", "://a.b"}) {
+    refused([origin](HttpOptions& o) { o.allowed_origins = {origin}; }, "--allowed-origins");
+  }
   refused([](HttpOptions& o) { o.port = 65536; }, "--port");
   refused([](HttpOptions& o) { o.io_threads = 0; }, "--http-threads");
   refused([](HttpOptions& o) { o.io_threads = 65; }, "--http-threads");

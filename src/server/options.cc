@@ -26,9 +26,13 @@ void CheckHttpOptions(const HttpOptions& o) {
     throw Error(ErrorCode::kInvalidArgument, "--host is empty; 0.0.0.0 or :: listens on every interface");
   }
   for (const std::string& origin : o.allowed_origins) {
-    if (origin != "*" && origin != "null" && origin.find("://") == std::string::npos) {
+    const size_t host = origin.find("://");
+    if (origin != "*" && origin != "null" &&
+        (host == std::string::npos || host == 0 || host + 3 == origin.size() ||
+         origin.find('/', host + 3) != std::string::npos)) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "--allowed-origins has '" + origin + "'; an origin is like https://example.org, or * for any");
+                  "--allowed-origins has '" + origin +
+                      "'; an origin is like https://example.org, without a path, or * for any");
     }
   }
   Within("--port", o.port, kPorts);

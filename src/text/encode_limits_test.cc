@@ -3,6 +3,7 @@
 
 #include "text/prompt.h"
 #include "text/special_tokens.h"
+#include "text/test_growth.h"
 #include "text/test_support.h"
 #include "text/tokenizer.h"
 
@@ -11,12 +12,6 @@ namespace {
 
 constexpr size_t kLong = size_t{1} << 19;
 constexpr size_t kPiece = 4096;  // more than what may come of one word of ordinary text
-
-std::string Repeated(std::string_view unit, size_t size) {
-  std::string text;
-  while (text.size() < size) text += unit;
-  return text;
-}
 
 // Prose, words without a break, single characters, added tokens.
 const char* const kUnits[] = {"the quick brown fox, 12 times; ", "a", "1", "\n", "東", "<think>", "<", "\xFF"};

@@ -3,11 +3,6 @@
 #include "base/error.h"
 
 namespace senko::text {
-namespace {
-
-constexpr size_t kBytesUnasked = size_t{64} << 10;
-
-}  // namespace
 
 void Prompt::Text(std::string_view text) {
   if (text.empty()) return;

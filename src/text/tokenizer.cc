@@ -13,8 +13,7 @@ namespace senko::text {
 
 namespace {
 
-constexpr size_t kSlicePieces = 4096;               // cut at once
-constexpr size_t kBytesUnasked = size_t{64} << 10;  // of text: a few milliseconds
+constexpr size_t kSlicePieces = 4096;  // cut at once
 
 // One Encode call. Cuts its text by every stage in turn, each within the pieces of the one before, and merges the last
 // pieces as they come, so that what is held beside the ids does not grow with the text.

@@ -21,6 +21,8 @@ enum class AddedTokens {
 
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of one Encode call
 
+inline constexpr size_t kBytesUnasked = size_t{64} << 10;  // of text between two calls of EncodeLimits::stop
+
 // How far a long text is encoded. Where Encode stops early its ids begin the text's, which has more.
 struct EncodeLimits {
   size_t max_ids = SIZE_MAX;   // it stops soon after there are more

@@ -33,6 +33,7 @@ constexpr size_t kMaxHeadBytes = kMaxCallNameBytes;  // of a tag's name; beyond 
 // value, and JsonLimits bounds the depth of all.
 constexpr int kMaxValueDepth = 48;
 static_assert(kMaxValueDepth + 7 <= JsonLimits().max_depth);
+constexpr size_t kMaxValues = size_t{1} << 16;  // within a value: while it is looked at, it takes some MB
 
 struct Found {
   size_t at;  // where the tag begins; without one, how many bytes can no longer be part of a tag
@@ -83,6 +84,7 @@ bool IsValue(std::string_view text) {
   JsonLimits limits;
   limits.max_bytes = text.size();
   limits.max_depth = kMaxValueDepth;
+  limits.max_values = kMaxValues;
   try {
     ParseJson(text, "value", limits);
     return true;
