@@ -1,7 +1,9 @@
 // How an answer ends that was cut, stopped, or could not go on (behaviours.md, 1 and 3).
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <new>
+#include <tuple>
 
 #include "api/test_streams.h"
 
@@ -127,6 +129,47 @@ TEST(EndedAnswer, ARequestThatBarsEveryTokenIsTold) {
     EXPECT_EQ(error.at("type"), request_fault ? "invalid_request_error" : "server_error") << error;
     const auto anthropic = api.Post(kMessages, ChatWith("max_tokens", 9));
     EXPECT_EQ(anthropic->status, request_fault ? 400 : 500);
+  }
+}
+
+// What the client was sent is what is counted, whatever was said.
+TEST(EndedAnswer, AnAnswerThatTheServerHadNoRoomForIsNoSuccess) {
+  class Full : public FakeExchange {  // from the `room`-th event or the reply on
+   public:
+    Full(int room, int refusal) : room_(room), status_(refusal) {}
+    void Reply(int code, std::string_view type, std::string text,
+               std::vector<std::pair<std::string, std::string>> extra) override {
+      refused_ = status_;
+      FakeExchange::Reply(code, type, std::move(text), std::move(extra));
+    }
+    void Event(std::string data, std::string_view name) override {
+      if (++events_ == room_) refused_ = status_;
+      FakeExchange::Event(std::move(data), name);
+    }
+    bool gone() const override { return begun && refused_ != 0; }
+    int refused() const override { return refused_; }
+
+   private:
+    const int room_, status_;
+    int events_ = 0;
+    std::atomic<int> refused_{0};
+  };
+  for (const auto& [stream, room, status] :
+       {std::tuple{false, 0, 503}, std::tuple{false, 0, 400}, std::tuple{true, 2, 503}, std::tuple{true, 5, 503}}) {
+    TestApi api;
+    api.SayBytes("abc");
+    const auto exchange = std::make_shared<Full>(room, status);
+    HttpRequest request;
+    request.body = DumpJson(ChatWith("stream", stream));
+    for (const Route& route : api.routes) {
+      if (route.path == kChat) route.handler(request, exchange);
+    }
+    EXPECT_EQ(EndsOf(&api), std::vector<std::string>{"error"});
+    for (int i = 0; i < 2000 && api.records().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_EQ(api.records().size(), 1u);
+    EXPECT_EQ(api.records()[0].finish, "error");
+    EXPECT_EQ(api.records()[0].status, stream ? 200 : status);
+    EXPECT_NE(api.records()[0].error.find("--max-buffered-answer-bytes"), std::string::npos);
   }
 }
 

@@ -49,11 +49,15 @@ class Exchange {
   virtual void Event(std::string data, std::string_view name = {}) = 0;
   virtual void EndEvents() = 0;
 
-  // The client closed the connection, or reads so slowly that its unsent bytes passed the limit.
+  // The client closed the connection, or reads so slowly that its unsent bytes passed a limit.
   virtual bool gone() const = 0;
   // `callback` runs once, on an I/O thread, as soon as the client has gone; at once and on the caller's if it has
   // already. Never after the end of the answer. Replaces an earlier callback.
   virtual void OnGone(std::function<void()> callback) = 0;
+
+  // The status of the error that was put in the place of a Reply, or at a stream's end, because what waits for slow
+  // clients left no room to keep what was said; 0: there was room. A stream that is cut so is `gone`, too.
+  virtual int refused() const { return 0; }
 };
 
 // Answers one request, now or later and from any thread. Called on an I/O thread, which must not wait for long work.

@@ -327,6 +327,11 @@ void Generation::FailQuietly(std::string_view message) noexcept {
 
 void Generation::Close(int status, std::string_view finish, std::string_view error) {
   finished_ = true;
+  if (const int refused = incoming_->exchange->refused(); refused != 0) {  // whatever was said, this was sent
+    status = plan_.stream ? 200 : refused;
+    finish = "error";
+    error = "there was no room to keep the answer for its client (--max-buffered-answer-bytes)";
+  }
   RequestRecord record;
   record.submitted = true;
   record.status = status;

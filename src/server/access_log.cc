@@ -23,6 +23,7 @@ std::string AccessLine(const AccessRecord& r, const api::RequestRecord* request)
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   Json line = {{"time", now},        {"id", cut(r.id)},  {"method", cut(r.method)}, {"path", cut(r.path)},
                {"status", r.status}, {"bytes", r.bytes}, {"seconds", r.seconds},    {"gone", r.gone}};
+  if (r.no_room) line["no_room"] = true;
   if (!r.key_hash.empty()) line["key"] = r.key_hash;
   if (request == nullptr) return DumpJson(line);
   line["route"] = request->route;

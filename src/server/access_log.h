@@ -19,6 +19,7 @@ struct AccessRecord {
   double seconds = 0;    // from the request's first byte to the answer's last
   std::string key_hash;  // ApiKeys::short_hash; empty without a key
   bool gone = false;     // the client left before the answer's end
+  bool no_room = false;  // it was refused, or its stream cut, for want of room among the answers that wait
   uint64_t number = 0;   // api::HttpRequest::number where a handler had it; 0: the server answered by itself
 };
 

@@ -9,8 +9,10 @@
 namespace senko::server {
 namespace {
 
-constexpr int64_t kAlwaysBytes = 16 << 10;  // of one answer, that are kept even where the ledger has no room
 constexpr size_t kBurst = 128;  // events, whatever their size, that a client need not have read; one for each choice
+
+constexpr std::string_view kNoRoom =
+    "answers that their clients have not read yet take all the memory there is for them";
 
 }  // namespace
 
@@ -22,7 +24,7 @@ Answer::Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_b
 // Under the lock. Counts bytes that are about to be queued.
 bool Answer::Hold(size_t bytes) {
   const auto more = static_cast<int64_t>(bytes);
-  if (taken_bytes_ + queue_.held.bytes() + more > kAlwaysBytes) return queue_.held.Take(more);
+  if (taken_bytes_ + queue_.held.bytes() + more > static_cast<int64_t>(kAlwaysBytes)) return queue_.held.Take(more);
   queue_.held.Force(more);
   return true;
 }
@@ -31,7 +33,7 @@ bool Answer::Hold(size_t bytes) {
 void Answer::Queued(std::unique_lock<std::mutex> lock) {
   std::shared_ptr<void> place;
   Held body;
-  if (state_ == State::kEnded || overflowed_) {
+  if (state_ == State::kEnded || overflowed_ || cut_) {
     body = std::move(share_.body);
     (overflowed_ ? place : queue_.place) = std::move(share_.place);
   }
@@ -50,15 +52,16 @@ void Answer::Reply(int status, std::string_view content_type, std::string body, 
   queue_.content_type = content_type;
   if (!Hold(body.size())) {
     const bool ever = static_cast<int64_t>(body.size()) <= share_.ledger->limit();
-    status = ever ? 503 : 500;
-    body = HttpErrorBody(path_, status,
-                         ever ? "answers that their clients have not read yet take all the memory there is for them"
-                              : "the answer is larger than --max-buffered-answer-bytes",
-                         ever ? "overloaded" : "answer_too_large");
+    const std::string too_large = "the answer has " + std::to_string(body.size()) +
+                                  " bytes, more than --max-buffered-answer-bytes of this server, " +
+                                  std::to_string(share_.ledger->limit()) + ": ask for less, or for a stream";
+    status = ever ? 503 : 400;
+    body = HttpErrorBody(path_, status, ever ? kNoRoom : too_large, ever ? "overloaded" : "answer_too_large");
     queue_.content_type = "application/json";
     headers.clear();
     if (ever) headers.emplace_back("Retry-After", "1");
     queue_.refused = ever;
+    refused_ = status;
     queue_.held.Force(static_cast<int64_t>(body.size()));
   }
   state_ = State::kEnded;
@@ -83,13 +86,12 @@ void Answer::BeginEvents() {
 
 void Answer::Event(std::string_view data, std::string_view name) {
   std::unique_lock lock(mutex_);
-  if (state_ != State::kEvents || gone_ || overflowed_) return;
+  if (state_ != State::kEvents || gone_ || overflowed_ || cut_) return;
   const size_t bytes = (name.empty() ? 0 : 8 + name.size()) + 8 + data.size();
-  if (queue_counts_ + taken_counts_ > max_unsent_bytes_ || !Hold(bytes)) {
-    overflowed_ = true;
-    rung_ = false;
-    queue_.data = {};
-    queue_.held.Clear();
+  if (queue_counts_ + taken_counts_ > max_unsent_bytes_) {
+    Overflow();
+  } else if (!Hold(bytes)) {
+    CutOff();
   } else {
     queue_.data.reserve(queue_.data.size() + bytes);  // all of the event or nothing
     if (!name.empty()) queue_.data.append("event: ").append(name).append("\n");
@@ -99,9 +101,30 @@ void Answer::Event(std::string_view data, std::string_view name) {
   Queued(std::move(lock));
 }
 
+// Under the lock. Nothing more can be sent.
+void Answer::Overflow() {
+  overflowed_ = true;
+  rung_ = false;
+  queue_.data = {};
+  queue_.held.Clear();
+}
+
+// Under the lock. For want of room: an error takes the place of what is queued, if with it no more waits than always
+// may.
+void Answer::CutOff() {
+  std::string last = HttpErrorEvents(path_, 503, kNoRoom, "overloaded");
+  const auto bytes = static_cast<int64_t>(last.size());
+  refused_ = 503;
+  if (taken_bytes_ + bytes > static_cast<int64_t>(kAlwaysBytes)) return Overflow();
+  queue_.held.Clear();
+  queue_.held.Force(bytes);
+  queue_.data = std::move(last);
+  queue_.ends = queue_.cut = cut_ = true;
+}
+
 void Answer::EndEvents() {
   std::unique_lock lock(mutex_);
-  if (state_ != State::kEvents || gone_ || overflowed_) return;
+  if (state_ != State::kEvents || gone_ || overflowed_ || cut_) return;
   state_ = State::kEnded;
   queue_.ends = true;
   Queued(std::move(lock));
@@ -117,7 +140,7 @@ void Answer::Abandon() noexcept {
     }
     lock.lock();
   }
-  if (state_ == State::kEnded || gone_ || overflowed_) return;
+  if (state_ == State::kEnded || gone_ || overflowed_ || cut_) return;
   state_ = State::kEnded;
   queue_.ends = queue_.broken = true;
   Queued(std::move(lock));
@@ -125,7 +148,12 @@ void Answer::Abandon() noexcept {
 
 bool Answer::gone() const {
   const std::lock_guard lock(mutex_);
-  return gone_ || overflowed_;
+  return gone_ || overflowed_ || cut_;
+}
+
+int Answer::refused() const {
+  const std::lock_guard lock(mutex_);
+  return refused_;
 }
 
 bool Answer::overflowed() const {
@@ -155,7 +183,7 @@ Answer::Taken Answer::Take(Batch* batch) {
   // The old batch's memory is used again for what is queued next.
   std::swap(*batch, queue_);
   const bool events = batch->events;
-  queue_.begins = queue_.ends = queue_.broken = queue_.refused = false;
+  queue_.begins = queue_.ends = queue_.broken = queue_.refused = queue_.cut = false;
   queue_.events = events;
   queue_.data.clear();
   queue_.headers.clear();
@@ -216,6 +244,7 @@ class AnswerExchange final : public api::Exchange {
   void EndEvents() override { answer_->EndEvents(); }
   bool gone() const override { return answer_->gone(); }
   void OnGone(std::function<void()> callback) override { answer_->OnGone(std::move(callback)); }
+  int refused() const override { return answer_->refused(); }
 
  private:
   const std::shared_ptr<Answer> answer_;

@@ -21,6 +21,10 @@ class Bell {
   virtual void Ring() noexcept = 0;
 };
 
+// Of one answer: this much may wait whatever all others hold. It is kept where the ledger has no room, and an answer of
+// which no more is left needs no place among the requests in flight. A step of 128 choices says about 36 kB.
+inline constexpr size_t kAlwaysBytes = size_t{64} << 10;
+
 // Thread-safe. Rings once for everything that is queued until the next Take: a burst of events costs one wake-up and
 // leaves in one write.
 class Answer {
@@ -35,14 +39,17 @@ class Answer {
   Answer(std::string path, std::shared_ptr<Bell> bell, size_t max_unsent_bytes, Share share);
 
   // ---- the handler's side: api::Exchange, which says what each does -------------------------------------------------
-  // What is said is counted until it has been sent. Where the ledger has no room a whole answer becomes a 503, and a
-  // stream's client is taken for one that reads too slowly. What is small, or read fast, always has room.
+  // What is said is counted until it has been sent; what is taken in one batch, until all of that has. Up to
+  // kAlwaysBytes always have room, so a whole answer of no more, and a stream of which no more waits at any time.
+  // Beyond them, where the ledger has no room, a whole answer becomes a 503 (or 400: it never could have any) and a
+  // stream is cut: its client is `gone`. See refused.
   void Reply(int status, std::string_view content_type, std::string body, Headers headers);
   void BeginEvents();
   void Event(std::string_view data, std::string_view name);
   void EndEvents();
   bool gone() const;
   void OnGone(std::function<void()> callback);
+  int refused() const;
   // Nobody is left who could answer: a 500, or a stream that is cut off.
   void Abandon() noexcept;
 
@@ -57,15 +64,17 @@ class Answer {
     bool ends = false;
     bool broken = false;          // abandoned within a stream
     bool refused = false;         // a 503 in place of what had no room
+    bool cut = false;             // with the end of a stream for which there was no room: an error is its last event
     Held held;                    // the bytes of `data`
     std::shared_ptr<void> place;  // with the end; to be let go of before the end can be read
   };
   enum class Taken { kNothing, kBatch, kOverflow };
-  // Moves what is queued into `batch`, when the batch before it has been sent. kOverflow: the client reads too slowly,
-  // an event came when more than max_unsent_bytes waited already, of each event no more than a 128th of that counted.
-  // The large ones repeat what a request holds and come in bursts, one or two for each choice, however fast the client
-  // reads: created and in_progress with their instructions, an echoed prompt's logprobs. How much they are is limited
-  // where requests are read, as it is for an answer in one piece; what comes at the engine's pace is small.
+  // Moves what is queued into `batch`, when the batch before it has been sent. kOverflow: there was no room and too
+  // much is being sent for an error behind it to be kept always; or the client reads too slowly: an event came when
+  // more than max_unsent_bytes waited already, of each event no more than a 128th of that counted. The large ones
+  // repeat what a request holds and come in bursts, one or two for each choice, however fast the client reads: created
+  // and in_progress with their instructions, an echoed prompt's logprobs. How much they are is limited where requests
+  // are read, as it is for an answer in one piece; what comes at the engine's pace is small.
   Taken Take(Batch* batch);
   // The client has gone: runs the callback of OnGone on this thread. Not after the answer's end.
   void MarkGone();
@@ -76,6 +85,8 @@ class Answer {
  private:
   enum class State { kPending, kEvents, kEnded };
   bool Hold(size_t bytes);
+  void Overflow();
+  void CutOff();
   void Queued(std::unique_lock<std::mutex> lock);
 
   const std::string path_;
@@ -92,6 +103,8 @@ class Answer {
   bool rung_ = false;
   bool gone_ = false;
   bool overflowed_ = false;
+  bool cut_ = false;
+  int refused_ = 0;
   std::function<void()> on_gone_;
 };
 

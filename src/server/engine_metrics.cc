@@ -63,7 +63,9 @@ std::vector<Sample> EngineSamples(const EngineStats& s) {
 std::vector<Sample> HttpSamples(const HttpStats& s) {
   return {
       Gauge("senko:http_connections", "Open connections", static_cast<double>(s.connections)),
-      Gauge("senko:http_requests_in_flight", "Requests with a handler", static_cast<double>(s.requests_in_flight)),
+      Gauge("senko:http_requests_in_flight",
+            "Requests with a handler, and those of whose answer more than 64 KiB wait to be sent",
+            static_cast<double>(s.requests_in_flight)),
       Gauge("senko:http_buffered_body_bytes", "Bytes of request bodies held",
             static_cast<double>(s.buffered_body_bytes)),
       Gauge("senko:http_buffered_answer_bytes", "Bytes of answers held until they are sent",
@@ -72,6 +74,8 @@ std::vector<Sample> HttpSamples(const HttpStats& s) {
       Count("senko:http_requests_total", "Requests read", s.requests),
       Count("senko:http_refused_total", "Requests refused for load or rate", s.refused),
       Count("senko:http_clients_gone_total", "Clients that left before their answer's end", s.clients_gone),
+      Count("senko:http_no_room_total",
+            "Answers refused and streams cut because --max-buffered-answer-bytes left no room", s.no_room),
   };
 }
 

@@ -36,4 +36,10 @@ std::string HttpErrorBody(std::string_view path, int status, std::string_view me
   return api::ErrorBody(reply, style);
 }
 
+std::string HttpErrorEvents(std::string_view path, int status, std::string_view message, std::string_view code) {
+  const bool named = StyleOfPath(path) == api::ErrorStyle::kAnthropic || path.starts_with("/v1/responses");
+  const std::string data = "data: " + HttpErrorBody(path, status, message, code) + "\n\n";
+  return named ? "event: error\n" + data : data + "data: [DONE]\n\n";
+}
+
 }  // namespace senko::server

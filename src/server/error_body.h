@@ -17,4 +17,7 @@ std::string_view ErrorType(int status, api::ErrorStyle style);
 
 std::string HttpErrorBody(std::string_view path, int status, std::string_view message, std::string_view code);
 
+// The same as the last event of a stream, as it is sent.
+std::string HttpErrorEvents(std::string_view path, int status, std::string_view message, std::string_view code);
+
 }  // namespace senko::server

@@ -256,6 +256,7 @@ HttpStats Gate::stats() const {
   s.requests = requests;
   s.refused = refused;
   s.clients_gone = clients_gone;
+  s.no_room = answers_->refusals();
   return s;
 }
 

@@ -41,6 +41,7 @@ struct HttpStats {
   uint64_t requests = 0;              // with a complete head, or refused for a bad one
   uint64_t refused = 0;               // of them, answered with 429 or 503 by the server itself
   uint64_t clients_gone = 0;          // left, or read too slowly, before the answer's end
+  uint64_t no_room = 0;               // answers refused, and streams cut, for want of room
 };
 
 struct Verdict {

@@ -20,7 +20,10 @@ bool Held::Take(int64_t bytes) {
   SENKO_CHECK(ledger_ && bytes >= 0);
   int64_t held = ledger_->held_;
   do {
-    if (bytes > ledger_->limit_ || held > ledger_->limit_ - bytes) return false;
+    if (bytes > ledger_->limit_ || held > ledger_->limit_ - bytes) {
+      ++ledger_->refusals_;
+      return false;
+    }
   } while (!ledger_->held_.compare_exchange_weak(held, held + bytes));
   bytes_ += bytes;
   return true;

@@ -15,11 +15,13 @@ class Ledger {
   explicit Ledger(int64_t limit) : limit_(limit) {}
   int64_t limit() const { return limit_; }
   int64_t held() const { return held_; }
+  uint64_t refusals() const { return refusals_; }  // Takes that found no room, since the start
 
  private:
   friend class Held;
   const int64_t limit_;
   std::atomic<int64_t> held_ = 0;
+  std::atomic<uint64_t> refusals_ = 0;
 };
 
 // One owner's part of a ledger; what it has goes back with it. Of one thread at a time.

@@ -66,7 +66,7 @@ TEST(EngineMetrics, NamesAndValues) {
   MetricsRegistry registry({{"model_name", "m"}, {"engine", "0"}});
   std::optional<EngineStats> stats;
   EngineMetrics metrics(
-      &registry, [&] { return stats; }, [] { return HttpStats{.connections = 7}; });
+      &registry, [&] { return stats; }, [] { return HttpStats{.connections = 7, .no_room = 8}; });
   EXPECT_THAT(registry.Text(), Not(HasSubstr("num_requests_running")));
   stats = EngineStats{.running = 3, .waiting = 4, .pages_in_use = 5, .num_pages = 10, .preemptions = 6};
   stats->prompt_tokens = 11;
@@ -105,6 +105,7 @@ TEST(EngineMetrics, NamesAndValues) {
            {"compute_cpu_seconds_total", "18.25"},
            {"workspace_bytes", "19"},
            {"http_connections", "7"},
+           {"http_no_room_total", "8"},
            {"request_queue_time_seconds_count", "1"},
            {"time_to_first_token_seconds_count", "1"},
            {"inter_token_latency_seconds_count", "4"},

@@ -90,6 +90,10 @@ TEST(RequestLines, HoldWhatBothKnow) {
     EXPECT_THAT(lines[i], Not(HasSubstr("not for this line")));
   }
 
+  AccessRecord no_room = Http(0);
+  no_room.no_room = true;
+  EXPECT_EQ(ParseJson(AccessLine(no_room), "line").at("no_room"), true);
+
   log.OnHttp(Http(0));  // /health: nobody else knows of it
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines[2], Not(HasSubstr("route")));

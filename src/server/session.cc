@@ -21,9 +21,10 @@ constexpr milliseconds kOverLimitTime{1000};          // a connection too many h
 constexpr size_t kReadAheadBytes = size_t{16} << 10;  // kept of what a client sends while it is being answered
 constexpr uint64_t kDiscardBytes = 64 << 10;          // a refused request's body up to this is read, not cut off
 constexpr size_t kProgressBytes = 64 << 10;           // within timeout_send, or everything
-constexpr size_t kMostProgress = 256;                 // times timeout_send: within that all that is sent at once
-constexpr size_t kRecordedBytes = 256;                // of method and path: a record may wait for its other half
-constexpr size_t kLastBytes = 64 << 10;               // of an answer, sent when its place is free
+// Times timeout_send: within that all that is sent at once. With 30 s a whole answer is taken within 8 minutes, or its
+// connection ends: no longer than that a few slow readers can keep the others from what all answers share.
+constexpr size_t kMostProgress = 16;
+constexpr size_t kRecordedBytes = 256;  // of method and path: a record may wait for its other half
 
 std::string RequestId(std::string_view given) {
   const bool fine = !given.empty() && given.size() <= 128 &&
@@ -331,8 +332,8 @@ void Session::Fill(TimePoint now) {
   if (head_only_) {
     batch_.data.clear();
     answer_ends_ = true;
-    answer_->MarkGone();
   }
+  if (head_only_ || batch_.cut) answer_->MarkGone();
   std::string_view tail;
   if (events_ && !http_1_0_ && !head_only_) tail = answer_ends_ ? "0\r\n\r\n" : "";
   Send(std::move(head), tail, now);
@@ -359,14 +360,14 @@ void Session::Send(std::string head, std::string_view tail, TimePoint now) {
 
 // Whoever reads the end of an answer finds its place free; a large one keeps it until the end is near.
 void Session::FreePlace() {
-  if (output_size_ - output_sent_ <= kLastBytes) batch_.place.reset();
+  if (output_size_ - output_sent_ <= kAlwaysBytes) batch_.place.reset();
 }
 
 Session::Pieces Session::Output() const {
   Pieces pieces{};
   const std::array<std::string_view, 3> all = {output_head_, batch_.data, output_tail_};
   size_t skip = output_sent_, room = output_size_ - output_sent_;
-  if (batch_.place) room -= kLastBytes;
+  if (batch_.place) room -= kAlwaysBytes;
   for (size_t i = 0; i < all.size(); ++i) {
     const size_t here = std::min(skip, all[i].size());
     pieces[i] = all[i].substr(here, room);
@@ -383,7 +384,7 @@ void Session::Wrote(size_t bytes, TimePoint now) {
   last_output_ = now;
   if (output_sent_ < output_size_) {
     FreePlace();
-    if (progress_bytes_ >= std::max(kProgressBytes, output_size_ / kMostProgress)) {
+    if (progress_bytes_ >= std::max(kProgressBytes, (output_size_ + kMostProgress - 1) / kMostProgress)) {
       progress_since_ = now;
       progress_bytes_ = 0;
     }
@@ -405,6 +406,7 @@ void Session::Wrote(size_t bytes, TimePoint now) {
 }
 
 void Session::FinishAnswer(TimePoint now) {
+  record_.no_room = answer_ && answer_->refused() != 0;
   Log(now, false);
   if (answer_) answer_->Detach();
   answer_.reset();
@@ -431,11 +433,13 @@ void Session::FinishAnswer(TimePoint now) {
   }
 }
 
-// The client has gone, or is treated so.
+// The client has gone, or is treated so; that its stream was cut for want of room is not its doing.
 void Session::Abort(TimePoint now) {
   if (answer_) answer_->MarkGone();
-  ++gate_->clients_gone;
-  Log(now, true);
+  record_.no_room = answer_ && answer_->refused() != 0;
+  const bool gone = !(record_.no_room && events_);
+  if (gone) ++gate_->clients_gone;
+  Log(now, gone);
   answer_.reset();
   busy_.reset();
   output_size_ = output_sent_ = 0;

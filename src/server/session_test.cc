@@ -144,13 +144,36 @@ TEST(Session, AReaderOfALargeAnswerMustTakeMoreInTime) {
   rig.held[0]->Reply(200, "", std::string(64 << 20, 'x'));
   rig.Output(1);
   rig.Wait(milliseconds(29'999));
-  EXPECT_EQ(rig.Output(300'000).size(), 300'000u);  // a 256th is 262 kB
+  EXPECT_EQ(rig.Output(4'200'000).size(), 4'200'000u);  // a 16th is 4'194'314 bytes, the head's part with it
   rig.Wait(milliseconds(29'999));
-  rig.Output(200'000);
+  rig.Output(4'190'000);
   EXPECT_FALSE(rig.session->done());
   rig.Wait(milliseconds(1));
   EXPECT_TRUE(rig.session->done());
   EXPECT_EQ(rig.gate->stats().buffered_answer_bytes, 0);
+}
+
+// However slowly it is taken: after 16 times the timeout nothing of it is held.
+TEST(Session, AWholeAnswerIsTakenWithinEightMinutes) {
+  for (const size_t bytes : {size_t{1000}, size_t{1'000'000}, size_t{1} << 20, size_t{3'000'017}, size_t{50'000'000}}) {
+    for (const size_t part : {16, 17, 20, 256}) {
+      SessionRig rig;
+      rig.Input(kHold);
+      rig.held[0]->Reply(200, "", std::string(bytes, 'x'));
+      const auto begin = rig.now;
+      const size_t whole = bytes + rig.Output(1).size() + 200;  // the head's part with it
+      size_t all = 1;
+      while (rig.session->HasOutput() && !rig.session->done()) {
+        rig.Wait(milliseconds(29'999));
+        all += rig.Output(std::max(size_t{65536}, whole / part + 1)).size();
+      }
+      EXPECT_LE(rig.now - begin, std::chrono::minutes(8)) << bytes << " " << part;
+      EXPECT_EQ(rig.gate->stats().buffered_answer_bytes, 0);
+      // Whoever keeps up the pace gets all of it.
+      EXPECT_EQ(rig.session->reset(), part > 16 && bytes >= (1 << 20)) << bytes << " " << part;
+      EXPECT_EQ(all >= bytes, !rig.session->reset());
+    }
+  }
 }
 
 // It has its place, and its bytes are counted, while a client reads it; and the place is free before the end is there.
@@ -220,25 +243,107 @@ TEST(Session, ALargeAnswerKeepsItsPlaceUntilNearTheEnd) {
 
 TEST(Session, WithoutRoomForAnAnswerItIsRefused) {
   HttpOptions options;
-  options.max_buffered_answer_bytes = 250'000;
+  options.max_buffered_answer_bytes = 300'000;
   options.max_unsent_bytes = 100'000;
   SessionRig rig(options);
   Held others(rig.gate->answers());
   ASSERT_TRUE(others.Take(200'000));
   rig.Input(kHold + kHold);
-  rig.held[0]->Reply(200, "", std::string(60'000, 'x'));
+  rig.held[0]->Reply(200, "", std::string(110'000, 'x'));
   const std::string out = rig.Output();
   EXPECT_THAT(out, StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(out, HasSubstr("Retry-After: 1\r\n"));
   EXPECT_EQ(rig.gate->stats().refused, 1u);
-  rig.held[1]->Reply(200, "", std::string(40'000, 'x'));  // the connection goes on, and this has room
+  EXPECT_EQ(rig.gate->stats().no_room, 1u);
+  rig.held[1]->Reply(200, "", std::string(90'000, 'x'));  // the connection goes on, and this has room
   EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 200 "));
-  ASSERT_TRUE(others.Take(50'000));
+  ASSERT_EQ(rig.records.size(), 2u);
+  EXPECT_TRUE(rig.records[0].no_room && !rig.records[1].no_room);
+  EXPECT_EQ(rig.records[0].status, 503);
+  ASSERT_TRUE(others.Take(100'000));
   rig.Input("GET /health HTTP/1.1\r\nHost: t\r\n\r\nGET /nowhere HTTP/1.1\r\nHost: t\r\n\r\n");
   const std::string answers = rig.Output();
   EXPECT_THAT(answers, StartsWith("HTTP/1.1 200 "));
   EXPECT_THAT(answers, HasSubstr("HTTP/1.1 404 "));
-  EXPECT_EQ(rig.gate->stats().buffered_answer_bytes, 250'000);
+  EXPECT_EQ(rig.gate->stats().buffered_answer_bytes, 300'000);
+  EXPECT_EQ(rig.gate->stats().no_room, 1u);
+}
+
+TEST(Session, AnAnswerThatNeverHasRoomIsTheRequestsFault) {
+  HttpOptions options;
+  options.max_buffered_answer_bytes = options.max_unsent_bytes = 100'000;
+  SessionRig rig(options);
+  rig.Input(kHold);
+  rig.held[0]->Reply(200, "", std::string(100'001, 'x'));
+  const std::string out = rig.Output();
+  EXPECT_THAT(out, StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(out, HasSubstr("answer_too_large"));
+  EXPECT_EQ(out.find("Retry-After"), std::string::npos);
+  ASSERT_EQ(rig.records.size(), 1u);
+  EXPECT_TRUE(rig.records[0].no_room);
+  EXPECT_EQ(rig.records[0].status, 400);
+  EXPECT_EQ(rig.gate->stats().no_room, 1u);
+  EXPECT_EQ(rig.gate->stats().refused, 0u);  // not for load
+}
+
+// The operator can tell: a stream that was cut is no client that left.
+TEST(Session, WithoutRoomAStreamIsCutAndSaysSo) {
+  for (const bool much : {false, true}) {  // being sent when there is no room
+    SessionRig rig;
+    Held others(rig.gate->answers());
+    ASSERT_TRUE(others.Take(rig.gate->answers()->limit()));
+    rig.Input(kHold);
+    bool gone = false;
+    rig.held[0]->OnGone([&] { gone = true; });
+    rig.held[0]->BeginEvents();
+    EXPECT_THAT(rig.Output(), HasSubstr("text/event-stream"));
+    rig.held[0]->Event(std::string(much ? 65'500 : 60'000, 'x'));
+    rig.Output(10);
+    rig.held[0]->Event(std::string(10'000, 'y'));
+    EXPECT_TRUE(rig.held[0]->gone());
+    EXPECT_EQ(rig.held[0]->refused(), 503);
+    const std::string out = rig.Output();
+    EXPECT_TRUE(gone);
+    EXPECT_EQ(rig.session->reset(), much);
+    if (!much) {
+      EXPECT_THAT(out, HasSubstr("xxx\n\n\r\n"));
+      EXPECT_EQ(out.find('y' + std::string("yyy")), std::string::npos);
+      EXPECT_THAT(out, HasSubstr("data: {\"error\":{"));
+      EXPECT_TRUE(out.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n")) << out.substr(out.size() - 300);
+      rig.Input(kGet);  // the connection goes on
+      EXPECT_THAT(rig.Output(), StartsWith("HTTP/1.1 200 "));
+    }
+    ASSERT_FALSE(rig.records.empty());
+    EXPECT_TRUE(rig.records[0].no_room);
+    EXPECT_FALSE(rig.records[0].gone);
+    EXPECT_EQ(rig.records[0].status, 200);
+    EXPECT_EQ(rig.gate->stats().clients_gone, 0u);
+    EXPECT_EQ(rig.gate->stats().no_room, 1u);
+    EXPECT_EQ(rig.gate->stats().requests_in_flight, 0);
+    EXPECT_EQ(rig.gate->stats().buffered_answer_bytes, rig.gate->answers()->limit());
+  }
+}
+
+// It was refused, and then its client left before it could be told.
+TEST(Session, WithoutRoomAndWithoutAClient) {
+  for (const bool stream : {false, true}) {
+    SessionRig rig;
+    Held others(rig.gate->answers());
+    ASSERT_TRUE(others.Take(rig.gate->answers()->limit()));
+    rig.Input(kHold);
+    if (stream) {
+      rig.held[0]->BeginEvents();
+      rig.held[0]->Event(std::string(100'000, 'x'));
+    } else {
+      rig.held[0]->Reply(200, "", std::string(100'000, 'x'));
+    }
+    rig.session->OnError(rig.now);
+    ASSERT_EQ(rig.records.size(), 1u);
+    EXPECT_TRUE(rig.records[0].gone && rig.records[0].no_room);
+    EXPECT_EQ(rig.records[0].status, 499);
+    EXPECT_EQ(rig.gate->stats().clients_gone, 1u);
+    EXPECT_EQ(rig.gate->stats().no_room, 1u);
+  }
 }
 
 TEST(Session, OutputIsTheSameHoweverItIsTaken) {

@@ -79,6 +79,29 @@ def test_requests_without_the_engine(server):
     assert line["status"] == 401 and "route" not in line and "key" not in line
 
 
+def test_answers_without_room(running, small_model):
+    """What the server had no room for is no success, no fault of its own and no client that left."""
+    with running("--threads", 1, "--max-unsent-bytes", 1 << 16, "--max-buffered-answer-bytes", 1 << 16,
+                 model=small_model) as server:
+        # Its scores alone are 300 kB.
+        prompt = {"prompt": [40] * 800, "max_tokens": 1, "ignore_eos": True, "echo": True, "logprobs": 20}
+        reply = server.post("/v1/completions", prompt, headers={"X-Request-Id": "whole"})
+        assert (reply.status, reply.error["code"]) == (400, "answer_too_large"), reply
+        assert "--max-buffered-answer-bytes" in reply.error["message"] and "65536" in reply.error["message"]
+        with server.open_stream("/v1/completions", headers={"X-Request-Id": "stream"}, **prompt) as stream:
+            events = list(stream)
+        assert stream.done and events[-1]["error"]["code"] == "overloaded"
+        for name, status in (("whole", 400), ("stream", 200)):
+            line = line_of(server, name)
+            assert (line["status"], line["finish_reason"]) == (status, "error")
+            assert line["no_room"] is True and line["gone"] is False
+        server.complete("a", max_tokens=4, ignore_eos=True)
+        after = server.metrics()
+        ends = {reason: after[f"request_success_total:{reason}"] for reason in ("stop", "length", "abort", "error")}
+        assert ends == {"stop": 0, "length": 1, "abort": 0, "error": 2}
+        assert after["http_no_room_total"] == 2 and after["http_clients_gone_total"] == 0
+
+
 def test_two_requests_may_have_one_name(server):
     """Ids are the clients': the halves of a line are not found by them."""
     for tokens in (1, 2, 3):
