@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/line_writer.h"
 
 namespace senko::runtime {
 namespace {
@@ -71,7 +71,7 @@ void OrEnd(const Loop& loop) {
   try {
     loop();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "senko: internal fault in the engine: %s\n", error.what());
+    Say(std::string("internal fault in the engine: ") + error.what());
     std::_Exit(1);
   }
 }

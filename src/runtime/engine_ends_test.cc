@@ -1,13 +1,17 @@
 // How requests of the engine end before their time: refused, cancelled, stopped, failed. Nothing of them is left, and
 // nobody beside them notices.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
@@ -249,6 +253,33 @@ TEST(EngineEnds, ARequestThatBarsEveryTokenIsAtFault) {
   EXPECT_EQ(failed->finish[0], FinishReason::kError);
   EXPECT_TRUE(failed->request_fault);
   EXPECT_NE(failed->errors[0].find("stop_token_ids"), std::string::npos) << failed->errors[0];
+}
+
+class Faulty : public Collector {
+ public:
+  void OnOutput(OutputChunk) override { throw std::logic_error("a fault of our own"); }
+};
+
+// With nobody who reads what it says.
+void EndByAFault() {
+  ::alarm(100);
+  int ends[2];
+  if (::pipe(ends) != 0 || ::fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0) std::_Exit(2);
+  const std::string page(4096, 'x');
+  while (::write(ends[1], page.data(), page.size()) > 0) {
+  }
+  ::fcntl(ends[1], F_SETFL, 0);
+  ::dup2(ends[1], STDERR_FILENO);
+  const auto engine = LoadEngine(TestEngineOptions("mini10"));
+  const auto sink = std::make_shared<Faulty>();
+  engine->Submit(Ask(10, 1, 5, engine->limits()), sink);
+  for (;;) ::pause();
+}
+
+// A fault of our own ends the process, and its message does not keep it.
+TEST(EngineEndsDeathTest, AFaultIsTheEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(EndByAFault(), testing::ExitedWithCode(1), "");
 }
 
 // A long prompt in pieces beside short ones, cancelled at random: nothing is left and nobody is disturbed.
