@@ -30,8 +30,9 @@ using AccessLog = std::function<void(const AccessRecord&)>;
 // or answered. `request` may be null: what the API told of the same request.
 std::string AccessLine(const AccessRecord& record, const api::RequestRecord* request = nullptr);
 
-// Lines to a file ("-": standard error), written on a thread of its own. What takes them more slowly than they come, or
-// not at all, costs lines: `dropped` counts them. Both may be called from any thread and do not block.
+// Lines to a file, to which they are added ("-": standard error), written on a thread of its own. What takes them more
+// slowly than they come, or not at all, costs lines: `dropped` counts this log's. Both may be called from any thread
+// and do not block.
 struct LineLog {
   std::function<void(std::string_view line)> write;
   std::function<uint64_t()> dropped;
