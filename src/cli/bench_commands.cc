@@ -29,7 +29,7 @@ std::filesystem::path RandomModel(const std::string& config_file) {
   const std::string json = ReadTextFile(config_file, size_t{1} << 20);
   const std::filesystem::path folder = UserCacheFolder() / "random-models" / Hex(Sha256(json)).substr(0, 16);
   if (std::filesystem::exists(folder / "model.safetensors")) return folder;
-  std::fprintf(stderr, "making a random model of %s in %s\n", config_file.c_str(), folder.c_str());
+  Print("making a random model of " + config_file + " in " + folder.string() + "\n", stderr);
   checkpoint::MakeModelOptions make;
   make.config = config_file;
   make.out = folder;

@@ -69,16 +69,23 @@ long Request(const ChatSettings& settings, const std::string& path, const std::s
   return status;
 }
 
+// An Error's text ends at its first zero byte.
+std::string ShownZeros(const std::string& text) {
+  std::string shown;
+  for (const char c : text) shown += c == '\0' ? std::string("\xe2\x90\x80") : std::string(1, c);  // U+2400
+  return shown;
+}
+
 // The server's words in an error body, or the body itself.
 std::string ErrorText(const std::string& body) {
   const Json json = Json::parse(body, nullptr, false);
   if (json.is_object() && json.contains("error")) {
     const Json& error = json["error"];
     if (error.is_object() && error.contains("message") && error["message"].is_string()) {
-      return error["message"].get<std::string>();
+      return ShownZeros(error["message"].get<std::string>());
     }
   }
-  return body;
+  return ShownZeros(body);
 }
 
 std::string StringAt(const Json& object, const char* key) {

@@ -111,7 +111,7 @@ bool Command(ChatClient& client, const std::string& line, bool* quit) {
   } else if (name == "/save" && !rest.empty()) {
     std::ofstream file(rest);
     file << DumpJson(client.messages(), 1) << "\n";
-    std::fprintf(stderr, file ? "written to %s\n" : "cannot write %s\n", rest.c_str());
+    Print((file ? "written to " : "cannot write ") + rest + "\n", stderr);
   } else if (name == "/usage") {
     const ChatUsage& u = client.usage();
     std::fprintf(stderr, "%lld prompt tokens (%lld cached), %lld generated\n", static_cast<long long>(u.prompt_tokens),
@@ -162,7 +162,7 @@ int RunChat(const ChatOptions& options) {
       if (finish != "stop") Print("[" + finish + "]\n", stderr);
     } catch (const Error& error) {
       out.End();
-      Print(std::string("senko: ") + error.what() + "\n", stderr);
+      Tell(error.what());
       status = 2;
       if (!terminal) return status;
     }

@@ -119,7 +119,7 @@ int RunGenerate(const GenerateOptions& options) {
     json["workspace_bytes"] = run.executor->workspace().bytes();
     json["peak_resident_bytes"] = memory.peak_resident_bytes;
     json["anonymous_bytes"] = memory.anonymous_bytes;
-    std::printf("%s\n", DumpJson(json, 2).c_str());
+    Print(DumpJson(json, 2) + "\n", stdout);
     return 0;
   }
   std::printf("\n");

@@ -7,11 +7,11 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "base/line_writer.h"
 #include "base/mapped_file.h"
 #include "base/thread_count.h"
 #include "checkpoint/inspect.h"
@@ -218,7 +218,9 @@ void AddInspect(Program& p) {
       ->capture_default_str();
   c->callback([&p] {
     p.run = [](Program& q) {
-      checkpoint::Inspect(q.inspect, std::cout, TerminalProgress());
+      std::ostringstream text;  // quotes the checkpoint
+      checkpoint::Inspect(q.inspect, text, TerminalProgress());
+      Print(text.str(), stdout);
       return 0;
     };
   });
@@ -239,7 +241,9 @@ void AddMakeModel(Program& p) {
   c->callback([&p] {
     p.run = [](Program& q) {
       const UnwindOnSignals unwind(TerminalProgress());
-      checkpoint::MakeModel(q.make_model, std::cout, unwind.sink());
+      std::ostringstream text;
+      checkpoint::MakeModel(q.make_model, text, unwind.sink());
+      Print(text.str(), stdout);
       return 0;
     };
   });
@@ -268,7 +272,7 @@ void AddServe(Program& p) {
   CLI::App* c = p.app.add_subcommand("serve", "Serve a model over HTTP");
   AddServeFlags(*c, p.serve);
   c->callback([&p, c] {
-    for (const std::string& line : SettingLines(*c, p.serve)) Say(line);
+    for (const std::string& line : SettingLines(*c, p.serve)) Tell(line);
     p.run = [](Program& q) { return RunServe(q.serve); };
   });
 }
@@ -321,7 +325,7 @@ int Main(int argc, char** argv) {
     program.app.parse(Arguments(argc, argv));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.app.exit(e);
-    std::fprintf(stderr, "senko: %s; --help lists the flags\n", e.what());
+    Tell(std::string(e.what()) + "; --help lists the flags");
     return 2;
   }
   return program.run(program);
@@ -332,7 +336,7 @@ int Finish(int code) {
   std::cout.flush();
   const bool failed = !std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!failed || code != 0) return code;
-  std::fprintf(stderr, "senko: cannot write to stdout: %s\n", std::strerror(errno));
+  Tell(std::string("cannot write to stdout: ") + std::strerror(errno));
   return 2;
 }
 
@@ -346,16 +350,16 @@ int main(int argc, char** argv) {
   } catch (const senko::cli::Interrupted& e) {
     senko::cli::EndBySignal(e);
   } catch (const senko::Error& e) {
-    std::fprintf(stderr, "senko: %s\n", e.what());
+    senko::cli::Tell(e.what());
     return 2;
   } catch (const std::filesystem::filesystem_error& e) {
-    std::fprintf(stderr, "senko: %s: %s\n", e.path1().c_str(), e.code().message().c_str());
+    senko::cli::Tell(e.path1().string() + ": " + e.code().message());
     return 2;
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "senko: out of memory; a smaller --max-num-batched-tokens or context needs less\n");
+    senko::cli::Tell("out of memory; a smaller --max-num-batched-tokens or context needs less");
     return 2;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "senko: internal fault: %s\n", e.what());
+    senko::cli::Tell(std::string("internal fault: ") + e.what());
     return 1;
   }
 }

@@ -18,10 +18,10 @@
 
 #include "api/routes.h"
 #include "base/error.h"
-#include "base/line_writer.h"
 #include "cli/run_context.h"
 #include "cli/serve_options.h"
 #include "cli/serve_signals.h"
+#include "cli/terminal.h"
 #include "server/engine_metrics.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -88,7 +88,7 @@ std::string ModelName(const std::filesystem::path& directory) {
 void LogFailure(const api::RequestRecord& record) {
   const bool ours = record.status == 500 || (record.status == 200 && record.stream);
   if (record.finish != "error" || !ours) return;
-  Say("request " + record.id + " failed: " + record.error);
+  Tell("request " + record.id + " failed: " + record.error);
 }
 
 text::Tokenizer LoadTokenizer(const std::filesystem::path& directory, int64_t vocab) {
@@ -133,7 +133,7 @@ int RunServe(ServeOptions options) {
   if (options.api.model_names.empty()) options.api.model_names = {ModelName(directory)};
 
   ServeSignals signals([] {
-    Say("stopped before it was ready");
+    Tell("stopped before it was ready");
     std::_Exit(0);
   });
   // The server is the last of these, and so the first to go, however this ends: its threads read all the others.
@@ -151,7 +151,7 @@ int RunServe(ServeOptions options) {
     registry.AddSamples([dropped = std::move(log.dropped)] {
       using Sample = server::MetricsRegistry::Sample;
       return std::vector<Sample>{{Sample::Kind::kCounter, "senko:access_log_dropped_lines_total",
-                                  "Lines that the access log lost because nothing took them fast enough",
+                                  "Lines that the access log lost because nothing took them, or not fast enough",
                                   static_cast<double>(dropped())}};
     });
   }
@@ -171,11 +171,11 @@ int RunServe(ServeOptions options) {
   listening = http.get();
   http->Start();
   const std::string address = Address(options.http.host, http->port());
-  Say("listening on " + address + ", loading " + directory.string());
+  Tell("listening on " + address + ", loading " + directory.string());
 
   engine = LoadEngine(options.engine, [&state](const std::string& what, uint64_t, uint64_t) {
     state.Set("loading: " + what);
-    Say(what);
+    Tell(what);
   });
   tokenizer.emplace(LoadTokenizer(directory, engine->limits().vocab_size));
   tools = text::ToolsPrompt::Find(directory);
@@ -188,11 +188,11 @@ int RunServe(ServeOptions options) {
   http->SetRoutes(api::MakeRoutes(*context));
   signals.Serving();
   state.Set("");
-  Say("ready; try: curl " + address + "/v1/models");
+  Tell("ready; try: curl " + address + "/v1/models");
 
   signals.Wait();
-  Say("finishing running requests (at most " + std::to_string(options.shutdown_timeout_s) +
-      " s); a second signal ends now");
+  Tell("finishing running requests (at most " + std::to_string(options.shutdown_timeout_s) +
+       " s); a second signal ends now");
   std::atomic<bool> cut_short{false};
   signals.OnMore([&] {
     cut_short = true;
@@ -207,7 +207,7 @@ int RunServe(ServeOptions options) {
   http->Stop();
   slot.Set(nullptr);
   engine->Shutdown();
-  Say(all && !cut_short ? "all requests finished" : "stopped with requests unfinished");
+  Tell(all && !cut_short ? "all requests finished" : "stopped with requests unfinished");
   return 0;
 }
 

@@ -4,7 +4,14 @@
 
 #include <chrono>
 
+#include "base/line_writer.h"
+
 namespace senko::cli {
+namespace {
+
+std::string Shown(std::string_view text, int fd) { return ::isatty(fd) != 0 ? ForTerminal(text) : std::string(text); }
+
+}  // namespace
 
 std::string ForTerminal(std::string_view text) {
   std::string shown;
@@ -27,9 +34,11 @@ std::string ForTerminal(std::string_view text) {
 }
 
 void Print(std::string_view text, std::FILE* out) {
-  const std::string shown = ::isatty(::fileno(out)) != 0 ? ForTerminal(text) : std::string(text);
+  const std::string shown = Shown(text, ::fileno(out));
   std::fwrite(shown.data(), 1, shown.size(), out);
 }
+
+void Tell(std::string_view line) { Say(Shown(line, STDERR_FILENO)); }
 
 ProgressSink TerminalProgress() {
   if (::isatty(STDERR_FILENO) == 0) return {};
@@ -39,14 +48,15 @@ ProgressSink TerminalProgress() {
     const bool finished = p.total != 0 && p.done >= p.total;
     if (!finished && now - last < std::chrono::milliseconds(50)) return;
     last = now;
+    const std::string what = ForTerminal(p.what);
     if (finished) {
       std::fprintf(stderr, "\r\x1b[K");
     } else if (p.total != 0) {
-      std::fprintf(stderr, "\r\x1b[K%s %3.0f%% (%llu of %llu %s)", p.what.c_str(),
+      std::fprintf(stderr, "\r\x1b[K%s %3.0f%% (%llu of %llu %s)", what.c_str(),
                    100.0 * static_cast<double>(p.done) / static_cast<double>(p.total),
                    static_cast<unsigned long long>(p.done), static_cast<unsigned long long>(p.total), p.unit);
     } else {
-      std::fprintf(stderr, "\r\x1b[K%s %llu %s", p.what.c_str(), static_cast<unsigned long long>(p.done), p.unit);
+      std::fprintf(stderr, "\r\x1b[K%s %llu %s", what.c_str(), static_cast<unsigned long long>(p.done), p.unit);
     }
     std::fflush(stderr);
   };

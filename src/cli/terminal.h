@@ -15,6 +15,9 @@ namespace senko::cli {
 std::string ForTerminal(std::string_view text);
 // A stranger's text to `out`: as it is to a file or a pipe, for a terminal as above.
 void Print(std::string_view text, std::FILE* out);
+// "senko: " and `line`, which may quote a stranger, to standard error in the same way; as Say, it waits a moment at
+// most.
+void Tell(std::string_view line);
 
 // Draws only when stderr is a terminal; otherwise an empty sink. Clears its line when done reaches total.
 ProgressSink TerminalProgress();

@@ -25,6 +25,7 @@ class FakeServer(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked = []  # the messages of each request
+        self.refusal = None  # the body of an error, instead of the models
         self.left = threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -34,8 +35,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        body = json.dumps({"data": [{"id": "echo"}]}).encode()
-        self.send_response(200)
+        body = self.server.refusal or json.dumps({"data": [{"id": "echo"}]}).encode()
+        self.send_response(500 if self.server.refusal else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -204,6 +205,27 @@ def test_a_terminal_obeys_nobody_else(chat, senko, server):
     piped = subprocess.run([senko, "chat", "--url", f"http://127.0.0.1:{port}"], input="evil\n", capture_output=True,
                            text=True, timeout=60)
     assert "<evil\x1b]0;title\x07\x1b[2J\x9b31m\x7f\tü\n>" in piped.stdout
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_error_before_the_first_line(senko, server, as_json):
+    """A refusal's words are shown whole and not obeyed either."""
+    said = "\x1b]0;x\x07 no \0 models\x9b31m"
+    server.refusal = json.dumps({"error": {"message": said}}).encode() if as_json else said.encode()
+    command = [senko, "chat", "--url", f"http://127.0.0.1:{server.server_address[1]}"]
+    master, inner = pty.openpty()
+    try:
+        done = subprocess.run(command, stdin=inner, stdout=inner, stderr=inner, timeout=60)
+        shown = os.read(master, 4096).decode()
+    finally:
+        os.close(master)
+        os.close(inner)
+    assert done.returncode == 2
+    assert shown.startswith("senko: http://127.0.0.1:"), shown
+    assert shown.endswith("/v1/models: status 500: ␛]0;x␇ no ␀ models�31m\r\n"), shown
+    piped = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert piped.returncode == 2
+    assert piped.stderr.endswith("/v1/models: status 500: \x1b]0;x\x07 no ␀ models\x9b31m\n"), piped.stderr
 
 
 def test_without_a_terminal(senko, server):

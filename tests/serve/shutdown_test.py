@@ -4,6 +4,7 @@ import fcntl
 import http.client
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -212,18 +213,20 @@ def test_what_the_timeout_cuts_is_told_so(start, small_model):
     assert sorted(line["status"] for line in lines) == [200, 503, 503] and not any(line["gone"] for line in lines)
 
 
-@pytest.mark.parametrize("log", ["-", ""])
-def test_a_standard_error_that_nobody_reads(senko, small_model, log):
+@pytest.mark.parametrize("kind, log", [("pipe", "-"), ("pipe", ""), ("terminal", "-")])
+def test_a_standard_error_that_nobody_reads(senko, small_model, kind, log):
     """Neither the start nor requests nor the end waits for room in it; what is lost is counted."""
     command = [senko, "serve", "--port", "0", "--threads", "1", "--model", small_model, "--access-log", log]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    reader, writer = os.pipe() if kind == "pipe" else pty.openpty()
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=writer) as process:
         try:
-            port = None
+            told, port = b"", None
             while port is None:
-                line = process.stderr.readline().decode()
-                if "listening on " in line:
-                    port = int(line.split(":")[3].split(",")[0])
-            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+                told += os.read(reader, 1)
+                if b"listening on " in told and told.endswith(b","):
+                    port = int(told.rsplit(b":", 1)[1][:-1])
+            if kind == "pipe":
+                fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
             lost = 0
             end = time.monotonic() + 60
             while lost < 20 and time.monotonic() < end and log:
@@ -239,6 +242,22 @@ def test_a_standard_error_that_nobody_reads(senko, small_model, log):
             assert time.monotonic() - begin < 10
         finally:
             process.kill()
+            os.close(reader)
+            os.close(writer)
+
+
+def test_an_error_that_nobody_reads(senko):
+    """The exit code is there all the same."""
+    reader, writer = os.pipe()
+    size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, b"x" * size)
+    with subprocess.Popen([senko, "serve", "--port", "0", "--model", "/nowhere"], stderr=writer) as process:
+        try:
+            assert process.wait(20) == 2
+        finally:
+            process.kill()
+            os.close(reader)
+            os.close(writer)
 
 
 def test_standard_files_that_are_closed(senko, small_model):
