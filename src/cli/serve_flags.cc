@@ -133,7 +133,8 @@ void AddHttpFlags(CLI::App& c, server::HttpOptions& o) {
       ->capture_default_str()
       ->group("HTTP");
   c.add_option("--max-buffered-answer-bytes", o.max_buffered_answer_bytes,
-               "Of all answers not yet sent; what would go beyond it is refused with 503, or its stream ends")
+               "Of all answers not yet sent; what would go beyond it is refused with 503 (with 400 if it is "
+               "larger than all of this), or its stream ends")
       ->check(Within(server::kBufferedAnswerBytes))
       ->capture_default_str()
       ->group("HTTP");

@@ -16,13 +16,14 @@ void* Take(std::size_t bytes) {
 }
 }  // namespace
 
-// Everything in this program that allocates: new, and Buffer's aligned_alloc.
+// Everything in this program that allocates: new, and Buffer's aligned_alloc. Inlined, a delete would look to gcc like
+// a free of what new gave, which it warns of.
 void* operator new(std::size_t bytes) { return Take(bytes); }
 void* operator new[](std::size_t bytes) { return Take(bytes); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* p = nullptr;
