@@ -47,9 +47,10 @@ TEST(Linear, ManyTurnsBehindOneOfManyCalls) {
     return messages;
   };
   const std::vector<Message> few = turns(1), many = turns(kTurns);
+  // Twice the calls, which are copied, too; a look at all of them for every turn would be thousands of times more.
   EXPECT_LE(TimesTheWork([&] { EXPECT_EQ(ArrangeMessages(few).size(), kTurns); },
-                         [&] { EXPECT_EQ(ArrangeMessages(many).size(), kTurns); }, 4),
-            kMostGrowth);
+                         [&] { EXPECT_EQ(ArrangeMessages(many).size(), kTurns); }, 20),
+            100);
 }
 
 const char* const kUnits[] = {"a",       "ab",       " ",    "\n",   " \n", "\r\n", "1",   "!",
