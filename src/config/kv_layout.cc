@@ -40,8 +40,7 @@ SlotLayout MakeSlotLayout(const ModelConfig& config, int64_t verify_rows) {
   layout.num_rings = config.num_layers + config.dspark.num_stages;
   layout.pending_offset = layout.num_rings * layout.ring_bytes;
   layout.pending_rows = 1 + verify_rows / 2;
-  layout.pending_stride =
-      RoundUp(layout.pending_rows * 2 * config.head_dim * static_cast<int64_t>(sizeof(float)), 256);
+  layout.pending_stride = RoundUp(layout.pending_rows * 2 * config.head_dim * static_cast<int64_t>(sizeof(float)), 256);
   layout.slot_bytes = layout.pending_offset + static_cast<int64_t>(config.kv_sources.size()) * layout.pending_stride;
   return layout;
 }

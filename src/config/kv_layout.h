@@ -37,8 +37,8 @@ struct SlotLayout {
   int64_t row_stride = 0;  // bytes of a window row
   int64_t ring_bytes = 0;  // ring_rows * row_stride, rounded up to 256
   int64_t num_rings = 0;   // backbone layers, then draft stages
-  // Latent c and gate z of each ratio-2 source's last first-of-a-pair tokens, float32 [2, head_dim] each: token p lies at
-  // p / 2 mod pending_rows. One would do if no row were ever taken back; a step that verifies k rows may pass k / 2 more.
+  // Latent c and gate z of each ratio-2 source's last first-of-a-pair tokens, float32 [2, head_dim] each: token p lies
+  // at p / 2 mod pending_rows. One would do if no row were taken back; a step of k rows to verify passes k / 2 more.
   int64_t pending_rows = 1;
   int64_t pending_offset = 0;
   int64_t pending_stride = 0;  // bytes per source

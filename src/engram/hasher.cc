@@ -23,8 +23,7 @@ Hasher::Hasher(const config::ModelConfig& config, std::vector<int32_t> token_map
   pad_ = token_map_[static_cast<int32_t>(pad)];
 }
 
-void Hasher::Rows(int64_t layer, const int32_t* tokens, int64_t first, int64_t position,
-                  int64_t* out) const {
+void Hasher::Rows(int64_t layer, const int32_t* tokens, int64_t first, int64_t position, int64_t* out) const {
   SENKO_CHECK(layer >= 0 && layer < num_layers() && position >= 0);
   const config::EngramLayerHash& hash = layers_[static_cast<size_t>(layer)];
   bool blocked = false;

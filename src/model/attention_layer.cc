@@ -1,7 +1,7 @@
 #include "model/attention_layer.h"
 
-#include <cmath>
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
