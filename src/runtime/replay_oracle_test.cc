@@ -227,7 +227,8 @@ TEST_P(ReplayOracle, DISABLED_Long) {
     const int64_t w = loaded_.config.window;
     for (int64_t hit = 0; hit <= 256; hit += block) {
       if (hit > 0 && hit <= w) continue;
-      for (const int64_t length : {hit + 1, hit + 2, hit + w - 1, hit + w, hit + w + 1, hit + 2 * w + 3}) {
+      const int64_t longest = std::min(hit + 2 * w + 3, loaded_.config.max_positions);
+      for (const int64_t length : {hit + 1, hit + 2, hit + w - 1, hit + w, hit + w + 1, longest}) {
         for (const auto& pieces :
              std::vector<std::vector<int64_t>>{{length}, {1}, {w - 1}, {w}, {w + 1}, {7}, RandomCuts(w)}) {
           Check(Prompt(length, static_cast<uint64_t>(length)), hit, pieces, config::DecoderReplay::kTrim);
