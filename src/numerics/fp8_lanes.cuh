@@ -1,0 +1,29 @@
+// Activation rounding where a block of 32 values lies in four neighbouring lanes, eight each.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "numerics/quantise.h"
+
+namespace senko::numerics {
+
+// qdq_fp8_32 (quantise.h), bit for bit but for which NaN. All lanes of the warp call it.
+__device__ inline void RoundFp8OverLanes(float (&x)[8]) {
+  uint32_t top = 0;
+#pragma unroll
+  for (float v : x) top = max(top, FloatBits(v) & 0x7FFFFFFFu);
+  top = max(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+  top = max(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+  const float a = FloatFromBits(top);
+  const uint8_t code = Pow2CeilCode(MultiplyRn(RaiseToFloor(a, kFp8Floor), kInverseE4m3Max));
+  const float scale = Ue8m0ToFloat(code);
+  // A scale is at least 2^-23 and, for finite values of bf16, below 2^120: dividing by it is multiplying, exactly.
+  const float inverse = FloatFromBits((254u - code) << 23);
+#pragma unroll
+  for (float& v : x) {
+    const float clamped = Clamp(MultiplyRn(v, inverse), kE4m3Max);
+    v = IsFinite(a) ? MultiplyRn(E4m3ToFloat(FloatToE4m3(clamped)), scale) : FloatFromBits(0x7FC00000u);
+  }
+}
+
+}  // namespace senko::numerics
