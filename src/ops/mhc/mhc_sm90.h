@@ -1,0 +1,63 @@
+// Hyper-connections on Hopper. Streams and activations are bf16, coefficients float32; four streams.
+//
+// The seam between two sublayers is one launch on the critical path (MhcSeamSm90). The coefficients of the next seam
+// (MhcMixSm90) depend on its streams only, and are not needed before the sublayer between them has ended.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/linear/linear_sm90.h"
+
+namespace senko::ops {
+
+inline constexpr int64_t kMhcStreams = 4;
+inline constexpr int64_t kMhcOutputs = (2 + kMhcStreams) * kMhcStreams;
+
+// streams = expand(y, post, comb, streams); x = RMSNorm(collapse(pre, streams)); xq = x rounded as activations.
+// Expand and collapse are the CPU's bits (mhc.h); the norm's sum of squares has its own order: eight columns a thread,
+// a butterfly over the warp, the warps in order.
+struct MhcSeamSm90Params {
+  const int32_t* rows = nullptr;  // device
+  int64_t max_rows = 0;
+  int64_t hidden = 0;                  // a multiple of 32, at most 5,120
+  const __nv_bfloat16* y = nullptr;    // [rows, hidden], what the sublayer before gave; null: the streams are ready
+  const float* post = nullptr;         // [rows, 4], with y
+  const float* comb = nullptr;         // [rows, 4, 4], with y
+  __nv_bfloat16* streams = nullptr;    // [rows, 4, hidden], in place
+  const float* pre = nullptr;          // [rows, 4]
+  const float* norm_weight = nullptr;  // [hidden]
+  float rms_eps = 0;
+  __nv_bfloat16* x = nullptr;   // [rows, hidden]
+  __nv_bfloat16* xq = nullptr;  // [rows, hidden]; null: not wanted
+};
+void MhcSeamSm90(const MhcSeamSm90Params& p, cudaStream_t stream);
+
+// fn's float32 rows as three bf16 rows each, whose sum is the row exactly: [3 * 24, 4 * hidden]. With streams of bf16
+// every product is exact, so the projection is a float32 one on the tensor cores. Values below 2^-110 lose bits, which
+// no sum notices.
+void MhcSplitProjection(const float* fn, int64_t hidden, __nv_bfloat16* split, cudaStream_t stream);
+
+struct MhcMixSm90Params {
+  const int32_t* rows = nullptr;  // device
+  int64_t max_rows = 0;
+  int64_t hidden = 0;
+  const __nv_bfloat16* streams = nullptr;  // [rows, 4, hidden]
+  TiledWeight fn;                          // kBf16 [72, 4 * hidden] of MhcSplitProjection
+  const float* base = nullptr;             // [24]
+  const float* scale = nullptr;            // [3]
+  float rms_eps = 0;
+  float hc_eps = 0;
+  int sinkhorn_iters = 0;
+  float* scratch = nullptr;  // MhcMixScratchFloats(hidden, max_rows)
+  float* pre = nullptr;      // [rows, 4]
+  float* post = nullptr;     // [rows, 4]
+  float* comb = nullptr;     // [rows, 4, 4]
+};
+size_t MhcMixScratchFloats(int64_t hidden, int64_t max_rows);
+void MhcMixSm90(const MhcMixSm90Params& p, cudaStream_t stream);
+
+}  // namespace senko::ops
