@@ -1,0 +1,205 @@
+// Routing and dispatch lists of sm_90a: the ranking against the reference on the device's own scores, the lists against
+// the host's.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "cuda/test_device.h"
+#include "numerics/bf16.h"
+#include "ops/router/router.h"
+#include "ops/router/router_sm90.h"
+
+namespace senko::ops {
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::ToDevice;
+using cuda::ToHost;
+
+class RouterSm90Test : public cuda::DeviceTest {};
+
+struct Routed {
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+};
+
+struct Gate {
+  int64_t experts, hidden, topk;
+  std::vector<uint16_t> codes, x;
+  std::vector<float> bias, bias_vl;
+  std::vector<uint8_t> is_image;
+};
+
+Gate MakeGate(int64_t experts, int64_t hidden, int64_t topk, int64_t rows, std::mt19937_64& random) {
+  std::normal_distribution<float> normal;
+  Gate g{experts, hidden, topk, {}, {}, {}, {}, {}};
+  for (int64_t i = 0; i < experts * hidden; ++i) {
+    g.codes.push_back(numerics::FloatToBf16(normal(random) / std::sqrt(static_cast<float>(hidden))));
+  }
+  for (int64_t i = 0; i < rows * hidden; ++i) g.x.push_back(numerics::FloatToBf16(normal(random)));
+  for (int64_t i = 0; i < experts; ++i) {
+    g.bias.push_back(0.1f * normal(random));
+    g.bias_vl.push_back(0.1f * normal(random));
+  }
+  for (int64_t i = 0; i < rows; ++i) g.is_image.push_back(random() % 4 == 0);
+  return g;
+}
+
+Routed Route(const Gate& g, int32_t rows, int64_t max_rows) {
+  const DeviceBuffer<uint16_t> codes = ToDevice(g.codes), x = ToDevice(g.x);
+  const DeviceBuffer<uint8_t> tiles(TileBytes(WeightFormat::kBf16, g.experts, g.hidden));
+  const DeviceBuffer<TileFaults> faults = ToDevice(std::vector<TileFaults>(1));
+  const TiledWeight gate{WeightFormat::kBf16, g.experts, g.hidden, tiles.data(), nullptr};
+  TileWeight(reinterpret_cast<const uint8_t*>(codes.data()), nullptr, gate, tiles.data(), nullptr, faults.data(),
+             nullptr);
+  const DeviceBuffer<float> bias = ToDevice(g.bias), bias_vl = ToDevice(g.bias_vl),
+                            scores(static_cast<size_t>(max_rows * g.experts));
+  const DeviceBuffer<uint8_t> is_image = ToDevice(g.is_image);
+  const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{rows});
+  const auto size = static_cast<size_t>(max_rows * g.topk);
+  const DeviceBuffer<int32_t> ids = ToDevice(std::vector<int32_t>(size, -7));
+  const DeviceBuffer<float> weights = ToDevice(std::vector<float>(size, NAN));
+  RouterSm90Params p;
+  p.rows = count.data();
+  p.max_rows = max_rows;
+  p.num_experts = g.experts;
+  p.topk = g.topk;
+  p.x = reinterpret_cast<const __nv_bfloat16*>(x.data());
+  p.gate = gate;
+  p.bias = bias.data();
+  p.bias_vl = bias_vl.data();
+  p.is_image = is_image.data();
+  p.temperature = 0.8f;
+  p.scaling = 1.5f;
+  p.scores = scores.data();
+  p.ids = ids.data();
+  p.weights = weights.data();
+  RouterSm90(p, nullptr);
+  SENKO_CUDA(cudaDeviceSynchronize());
+  return {ToHost(ids), ToHost(weights)};
+}
+
+TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
+  std::mt19937_64 random(std::random_device{}());
+  ThreadPool pool(4);
+  struct Size {
+    int64_t experts, hidden, topk;
+  };
+  for (const Size size : {Size{16, 128, 2}, Size{384, 5120, 6}, Size{40, 256, 1}, Size{1000, 512, 8}}) {
+    constexpr int64_t kRows = 90;
+    Gate g = MakeGate(size.experts, size.hidden, size.topk, kRows, random);
+    for (int64_t k = 0; k < size.hidden; ++k) {  // two experts that always tie
+      g.codes[static_cast<size_t>(5 * size.hidden + k)] = g.codes[static_cast<size_t>(3 * size.hidden + k)];
+    }
+    g.bias[5] = g.bias[3] = g.bias_vl[5] = g.bias_vl[3] = 3.0f;
+    std::vector<float> x(g.x.size()), scores(static_cast<size_t>(kRows * size.experts));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = numerics::Bf16ToFloat(g.x[i]);
+    std::vector<int32_t> ids(static_cast<size_t>(kRows * size.topk));
+    std::vector<float> weights(ids.size());
+    RouterParams r;
+    r.rows = kRows;
+    r.num_experts = size.experts;
+    r.topk = size.topk;
+    r.x = x.data();
+    r.gate = {WeightFormat::kBf16, size.experts, size.hidden, reinterpret_cast<const uint8_t*>(g.codes.data()),
+              nullptr};
+    r.bias = g.bias.data();
+    r.bias_vl = g.bias_vl.data();
+    r.is_image = g.is_image.data();
+    r.temperature = 0.8f;
+    r.scaling = 1.5f;
+    r.scores = scores.data();
+    r.ids = ids.data();
+    r.weights = weights.data();
+    RouterReference(r, pool);
+    const Routed all = Route(g, kRows, kRows);
+    int64_t ties = 0;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const float* bias = g.is_image[static_cast<size_t>(row)] != 0 ? g.bias_vl.data() : g.bias.data();
+      const auto value = [&](int32_t id) {
+        return double{scores[static_cast<size_t>(row * size.experts + id)]} + bias[id];
+      };
+      for (int64_t k = 0; k < size.topk; ++k) {
+        const auto at = static_cast<size_t>(row * size.topk + k);
+        const int32_t id = all.ids[at];
+        ASSERT_TRUE(id >= 0 && id < size.experts);
+        // float32 sums of `hidden` products against double: 1e-5 of scores about one.
+        ASSERT_NEAR(value(id), value(ids[at]), 2e-5) << row << " " << k;
+        ties += id != ids[at];
+        if (id == ids[at]) {
+          EXPECT_NEAR(all.weights[at], weights[at], 3e-5 * std::abs(weights[at]) + 1e-6);
+        }
+      }
+      EXPECT_EQ(all.ids[static_cast<size_t>(row * size.topk)], 3);  // of equals, the lower
+      if (size.topk > 1) {
+        EXPECT_EQ(all.ids[static_cast<size_t>(row * size.topk + 1)], 5);
+      }
+    }
+    EXPECT_LE(ties, kRows * size.topk / 50);
+    for (const int32_t rows : {1, 8, 17, 64, 65}) {
+      const Routed some = Route(g, rows, rows + 3);
+      const auto count = static_cast<size_t>(rows * size.topk);
+      EXPECT_EQ(std::memcmp(some.ids.data(), all.ids.data(), count * 4), 0) << rows;
+      EXPECT_EQ(std::memcmp(some.weights.data(), all.weights.data(), count * 4), 0) << rows;
+      for (size_t i = count; i < some.ids.size(); ++i) ASSERT_TRUE(some.ids[i] == -7 && std::isnan(some.weights[i]));
+    }
+  }
+}
+
+TEST_F(RouterSm90Test, ListsAreTheHosts) {
+  std::mt19937_64 random(std::random_device{}());
+  for (const int64_t experts : {1, 16, 384}) {
+    for (const int64_t rows : {0, 1, 7, 64, 700, 3000}) {
+      for (const bool same : {false, true}) {  // every row picks the same experts
+        const int64_t topk = std::min<int64_t>(6, experts), max_rows = rows + 5;
+        std::vector<int32_t> ids;
+        for (int64_t r = 0; r < rows; ++r) {
+          std::vector<int32_t> row(static_cast<size_t>(experts));
+          for (int64_t e = 0; e < experts; ++e) row[static_cast<size_t>(e)] = static_cast<int32_t>(e);
+          if (!same) std::shuffle(row.begin(), row.end(), random);
+          ids.insert(ids.end(), row.begin(), row.begin() + topk);
+        }
+        std::vector<int32_t> begin(static_cast<size_t>(experts + 1)), pairs(ids.size());
+        MakeDispatchLists(ids.data(), rows, topk, experts, {begin.data(), pairs.data()});
+        for (const int64_t block : {8, 128}) {
+          std::vector<int32_t> padded = ids;
+          padded.resize(static_cast<size_t>(max_rows * topk), 3);
+          const DeviceBuffer<int32_t> d_ids = ToDevice(padded),
+                                      count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(rows)});
+          const DeviceBuffer<int32_t> counts(static_cast<size_t>(experts)), d_pairs(padded.size()), num_items(1);
+          const DeviceBuffer<ExpertItem> items(static_cast<size_t>(MaxExpertItems(max_rows, topk, experts, block)));
+          DispatchSm90({count.data(), max_rows, experts, topk, block, d_ids.data(), counts.data(), d_pairs.data(),
+                        items.data(), num_items.data()},
+                       nullptr);
+          SENKO_CUDA(cudaDeviceSynchronize());
+          const std::vector<int32_t> got = ToHost(d_pairs);
+          EXPECT_TRUE(std::equal(pairs.begin(), pairs.end(), got.begin())) << experts << " " << rows;
+          const std::vector<ExpertItem> got_items = ToHost(items);
+          const auto items_there = static_cast<size_t>(ToHost(num_items)[0]);
+          ASSERT_LE(items_there, got_items.size());
+          size_t at = 0;
+          for (int32_t e = 0; e < experts; ++e) {
+            for (int32_t first = begin[static_cast<size_t>(e)]; first < begin[static_cast<size_t>(e) + 1];
+                 first += static_cast<int32_t>(block)) {
+              ASSERT_LT(at, items_there);
+              EXPECT_EQ(got_items[at].expert, e);
+              EXPECT_EQ(got_items[at].first, first);
+              EXPECT_EQ(got_items[at].count,
+                        std::min<int32_t>(static_cast<int32_t>(block), begin[static_cast<size_t>(e) + 1] - first));
+              ++at;
+            }
+          }
+          EXPECT_EQ(at, items_there);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace senko::ops
