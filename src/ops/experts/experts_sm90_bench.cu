@@ -1,0 +1,120 @@
+// Time of grouped experts in a graph, released sizes (FP4, 5,120 x 2,304, six of a row), by rows and experts. Rows
+// choose evenly; the weights of a layer are larger than the L2 cache.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "cuda/bench_device.cuh"
+#include "cuda/device.h"
+#include "cuda/device_buffer.h"
+#include "ops/experts/experts_sm90.h"
+
+namespace senko::ops {
+namespace {
+
+using cuda::DeviceBuffer;
+
+constexpr int64_t kHidden = 5120, kInter = 2304, kTopk = 6;
+
+struct Weights {
+  DeviceBuffer<uint8_t> up, up_scales, down, down_scales;
+  ExpertTiles tiles;
+  size_t expert_bytes;
+
+  explicit Weights(int64_t experts) {
+    const auto n = static_cast<size_t>(experts);
+    up = DeviceBuffer<uint8_t>(n * TileBytes(WeightFormat::kFp4, 2 * kInter, kHidden));
+    up_scales = DeviceBuffer<uint8_t>(n * TileScaleBytes(WeightFormat::kFp4, 2 * kInter, kHidden));
+    down = DeviceBuffer<uint8_t>(n * TileBytes(WeightFormat::kFp4, kHidden, kInter));
+    down_scales = DeviceBuffer<uint8_t>(n * TileScaleBytes(WeightFormat::kFp4, kHidden, kInter));
+    expert_bytes = (up.bytes() + up_scales.bytes() + down.bytes() + down_scales.bytes()) / n;
+    cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(up.data()), up.bytes() / 4, ~0u, 0);
+    cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(down.data()), down.bytes() / 4, ~0u, 0);
+    SENKO_CUDA(cudaMemset(up_scales.data(), 120, up_scales.bytes()));
+    SENKO_CUDA(cudaMemset(down_scales.data(), 120, down_scales.bytes()));
+    tiles = {WeightFormat::kFp4, kInter, kHidden, up.data(), up_scales.data(), down.data(), down_scales.data()};
+  }
+};
+
+void Bench(const Weights& weights, int64_t experts, int64_t rows, int64_t block) {
+  constexpr int kRoutings = 8;  // in turn, so that few rows do not find their experts in the cache
+  std::mt19937 random(1);
+  std::vector<DeviceBuffer<int32_t>> ids;
+  int64_t distinct = 0;
+  for (int r = 0; r < kRoutings; ++r) {
+    std::vector<int32_t> host, order(static_cast<size_t>(experts));
+    for (size_t e = 0; e < order.size(); ++e) order[e] = static_cast<int32_t>(e);
+    std::vector<bool> seen(order.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      for (size_t k = 0; k < static_cast<size_t>(kTopk); ++k) {
+        std::swap(order[k], order[k + random() % (order.size() - k)]);
+        host.push_back(order[k]);
+        seen[static_cast<size_t>(order[k])] = true;
+      }
+    }
+    distinct += std::count(seen.begin(), seen.end(), true);
+    ids.emplace_back(host.size());
+    SENKO_CUDA(cudaMemcpy(ids.back().data(), host.data(), ids.back().bytes(), cudaMemcpyHostToDevice));
+  }
+  const int64_t max_items = MaxExpertItems(rows, kTopk, experts, block);
+  const DeviceBuffer<int32_t> count(1), counts(static_cast<size_t>(experts)), pairs(static_cast<size_t>(rows * kTopk)),
+      num_items(1);
+  const auto n = static_cast<int32_t>(rows);
+  SENKO_CUDA(cudaMemcpy(count.data(), &n, 4, cudaMemcpyHostToDevice));
+  const DeviceBuffer<ExpertItem> items(static_cast<size_t>(max_items));
+  const DeviceBuffer<__nv_bfloat16> x(static_cast<size_t>(rows * kHidden)),
+      h(static_cast<size_t>(rows * kTopk * kInter)), y(static_cast<size_t>(rows * kTopk * kHidden));
+  cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(x.data()), x.bytes() / 4, 0x80FF80FFu, 0x3D003D00u);
+  cudaStream_t stream;
+  SENKO_CUDA(cudaStreamCreate(&stream));
+  ExpertsSm90Params p;
+  p.num_items = num_items.data();
+  p.max_items = max_items;
+  p.items = items.data();
+  p.pairs = pairs.data();
+  p.block = block;
+  p.topk = kTopk;
+  p.weights = weights.tiles;
+  p.x = x.data();
+  p.swiglu_limit = 10;
+  p.h = h.data();
+  p.y = y.data();
+  p.y_row_slots = kTopk;
+  const double bytes = static_cast<double>(distinct) / kRoutings * static_cast<double>(weights.expert_bytes);
+  const double flops = 2.0 * static_cast<double>(rows * kTopk) * 3 * kHidden * kInter;
+  const double floor = std::max(bytes / cuda::kBytesPerSecond, flops / cuda::kFlopsPerSecond);
+  const double t = cuda::SecondsPerCall(stream, floor, [&](int i) {
+    DispatchSm90({count.data(), rows, experts, kTopk, block, ids[static_cast<size_t>(i % kRoutings)].data(),
+                  counts.data(), pairs.data(), items.data(), num_items.data()},
+                 stream);
+    ExpertsSm90(p, stream);
+  });
+  std::printf(
+      "experts of %3lld, %5lld rows, items of %3lld  %9.2f us  %5.2f TB/s  %6.1f TFLOP/s  %5.1f%% of the limit%s\n",
+      static_cast<long long>(experts), static_cast<long long>(rows), static_cast<long long>(block), t * 1e6,
+      bytes / t * 1e-12, flops / t * 1e-12, floor / t * 100,
+      block == ExpertBlock(rows, kTopk, experts) ? "  (chosen)" : "");
+  SENKO_CUDA(cudaStreamDestroy(stream));
+}
+
+}  // namespace
+}  // namespace senko::ops
+
+int main() {
+  const senko::cuda::Device device = senko::cuda::UseDevice(0);
+  std::printf("%s, %d multiprocessors\n", device.name.c_str(), device.multiprocessors);
+  for (const int64_t experts : {64, 384}) {
+    const senko::ops::Weights weights(experts);
+    for (const int64_t rows : {1, 8, 64}) {
+      for (const int64_t block : {8, 32}) senko::ops::Bench(weights, experts, rows, block);
+    }
+    for (const int64_t rows : {256, 1024}) {
+      for (const int64_t block : {8, 32, 64, 128}) senko::ops::Bench(weights, experts, rows, block);
+    }
+    senko::ops::Bench(weights, experts, 8192, 128);
+  }
+  return 0;
+}
