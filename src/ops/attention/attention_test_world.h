@@ -104,6 +104,13 @@ class World {
                         static_cast<uint32_t>(2 * index + (entry ? 1 : 0)));
   }
 
+  // What the sequences' pointers point into.
+  const std::vector<SequenceKv>& sequences_kv() const { return kv_; }
+  const std::vector<std::vector<uint8_t>>& slots() const { return slots_; }
+  const std::vector<std::vector<int32_t>>& page_lists() const { return page_lists_; }
+  const std::vector<uint8_t>& staging() const { return staging_; }
+  const std::vector<uint8_t>& slab() const { return slab_; }
+
   int64_t num_rows() const { return static_cast<int64_t>(spec_.rows.size()); }
   std::vector<float>& q() { return q_; }
   const std::vector<float>& rope() const { return rope_; }

@@ -1,0 +1,51 @@
+// Attention on Hopper over the same packed rows (attention.h), bf16 queries and outputs.
+//
+// Canonical arithmetic: keys are taken in blocks of kAttentionBlock, counted within the window and within the selected
+// entries. A block has its own maximum, its weights are rounded to bf16 against that, their products with the values
+// are summed from zero on the tensor cores; blocks are put together in order, in float32. So a row's bits depend on its
+// keys only, whether one block of threads takes them all or each takes one.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/rows.h"
+
+namespace senko::ops {
+
+inline constexpr int64_t kAttentionBlock = 64;
+
+struct AttentionSm90Params {
+  const int32_t* num_rows = nullptr;  // device
+  int64_t max_rows = 0;
+  RowBatch rows;  // device pointers; its num_rows is not read
+  int64_t heads = 0;
+  int64_t dim = 0;
+  int64_t rope_dim = 0;
+  int64_t max_window = 0;            // most window rows of a row
+  const __nv_bfloat16* q = nullptr;  // [rows, heads, dim], not yet rotated
+  const float* rope = nullptr;       // [rows, rope_dim / 2, 2]
+  const float* sink = nullptr;       // [heads]
+  float scale = 0;
+  WindowView window;
+  const int32_t* selected = nullptr;        // [rows, selected_stride] ascending; null: a window-only layer
+  const int32_t* selected_count = nullptr;  // [rows]
+  int64_t selected_stride = 0;
+  EntryView entries;
+  float* scratch = nullptr;      // AttentionScratchFloats floats, for few rows
+  __nv_bfloat16* out = nullptr;  // [rows, heads, dim], rotated back
+};
+
+// Rows up to which keys are split over the GPU.
+inline constexpr int64_t kAttentionSplitRows = 12;
+size_t AttentionScratchFloats(int64_t max_window, int64_t selected_stride);
+
+// heads at most 64; dim 512 on the tensor cores, other dims (small models) on a plain kernel.
+void AttentionSm90(const AttentionSm90Params& p, cudaStream_t stream);
+// The one of many rows, whatever their number: the same bits.
+void AttentionWholeSm90(const AttentionSm90Params& p, cudaStream_t stream);
+
+}  // namespace senko::ops
