@@ -110,8 +110,10 @@ double Rms(const std::vector<float>& x) {
 
 // Without rounding points the whole is smooth: each of the two layers of dot products contributes about
 // 150 * 2^-24 of its magnitude sum, which random signs leave some 10 times the result's rms; 1e-4 of the rms covers
-// both. With them, a value next to a rounding boundary may land on the other side: one bf16 step of h, out or y.
-// Almost all stay, so the rms of the difference is bounded by 2^-9 of the result's rms, and each value by 2^-4.
+// both. With them, a value next to a rounding boundary may land on the other side: one bf16 step of h, out or y, or one
+// e4m3 step in front of w2. Almost all stay, so the rms of the difference is bounded by 2^-9 of the result's rms. The
+// e4m3 step is the largest: 2^-3 of an h of five times its rms, times a weight of 2.5 times its own, is 0.2 of the rms
+// of a sum over 64 of them; each value is bounded by 2^-2.
 void CheckAgainstReference(const Case& c, ThreadPool& pool) {
   SCOPED_TRACE("rows " + std::to_string(c.rows) + " experts " + std::to_string(c.num_experts) + " topk " +
                std::to_string(c.topk) + " hidden " + std::to_string(c.hidden) + " inter " + std::to_string(c.inter) +
@@ -125,7 +127,7 @@ void CheckAgainstReference(const Case& c, ThreadPool& pool) {
     std::vector<float> difference(want.size());
     for (size_t i = 0; i < want.size(); ++i) {
       difference[i] = got[i] - want[i];
-      ASSERT_LE(std::fabs(difference[i]), rms * (round ? 0x1p-4 : 1e-4)) << i << " round " << round;
+      ASSERT_LE(std::fabs(difference[i]), rms * (round ? 0x1p-2 : 1e-4)) << i << " round " << round;
     }
     ASSERT_LE(Rms(difference), rms * (round ? 0x1p-9 : 1e-4)) << "round " << round;
   }
