@@ -28,9 +28,6 @@ Device UseDevice(int ordinal) {
   device.ordinal = ordinal;
   device.name = properties.name;
   device.multiprocessors = properties.multiProcessorCount;
-  device.memory_bytes = properties.totalGlobalMem;
-  device.l2_bytes = static_cast<size_t>(properties.l2CacheSize);
-  device.shared_bytes_per_block = properties.sharedMemPerBlockOptin;
   return device;
 }
 

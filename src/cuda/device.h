@@ -1,7 +1,6 @@
 // The GPU that this process uses.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 namespace senko::cuda {
@@ -10,9 +9,6 @@ struct Device {
   int ordinal = 0;
   std::string name;
   int multiprocessors = 0;
-  size_t memory_bytes = 0;
-  size_t l2_bytes = 0;
-  size_t shared_bytes_per_block = 0;  // with opting in
 };
 
 // Makes GPU `ordinal` this thread's. Errors: kNotFound when there is no driver or no such GPU; kUnsupported naming the

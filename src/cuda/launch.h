@@ -1,9 +1,11 @@
 // Kernel launches that may begin while the kernel before them ends (programmatic dependent launch).
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "cuda/check.h"
 
@@ -18,6 +20,18 @@ struct Launch {
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
 };
+
+// Lets `kKernel` take so much dynamic shared memory on this thread's GPU. Any thread, any time before the launch.
+template <auto kKernel>
+void AllowSharedBytes(int bytes) {
+  static std::atomic<uint64_t> allowed{0};  // a bit a GPU
+  int device = 0;
+  SENKO_CUDA(cudaGetDevice(&device));
+  const uint64_t bit = uint64_t{1} << (device % 64);
+  if ((allowed.load(std::memory_order_acquire) & bit) != 0) return;
+  SENKO_CUDA(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  allowed.fetch_or(bit, std::memory_order_release);
+}
 
 template <typename... Parameters, typename... Arguments>
 void Start(const Launch& launch, void (*kernel)(Parameters...), const Arguments&... arguments) {

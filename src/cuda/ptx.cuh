@@ -7,16 +7,16 @@ namespace senko::cuda {
 
 __device__ inline uint32_t SharedAddress(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-// ---- programmatic dependent launch
-// ------------------------------------------------------------------------------------- What the kernels before this
-// one in the stream have written may be read from here on.
+// ---- programmatic dependent launch ----
+
+// What the kernels before this one in the stream have written may be read from here on.
 __device__ inline void WaitForPrevious() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // The next kernel may begin, as far as its own WaitForPrevious.
 __device__ inline void LetNextBegin() { asm volatile("griddepcontrol.launch_dependents;"); }
 
-// ---- loads and copies
-// -------------------------------------------------------------------------------------------------- Weights: read
-// once, so they shall not push anything out of the caches.
+// ---- loads and copies ----
+
+// Weights: read once, so they shall not push anything out of the caches.
 __device__ inline uint4 LoadStreaming(const void* p) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -34,8 +34,8 @@ __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// ---- mbarriers
-// ---------------------------------------------------------------------------------------------------------
+// ---- mbarriers ----
+
 __device__ inline void InitBarrier(uint32_t barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
@@ -65,8 +65,8 @@ __device__ inline void BulkCopy(uint32_t to, const void* from, uint32_t bytes, u
 // Ordinary writes to shared memory become visible to wgmma and bulk copies.
 __device__ inline void FenceAsyncProxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- clusters
-// ----------------------------------------------------------------------------------------------------------
+// ---- clusters ----
+
 __device__ inline void ClusterArrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void ClusterWait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 __device__ inline float LoadOfBlock(uint32_t shared, uint32_t block) {
@@ -77,9 +77,9 @@ __device__ inline float LoadOfBlock(uint32_t shared, uint32_t block) {
   return v;
 }
 
-// ---- matrices
-// ---------------------------------------------------------------------------------------------------------- Four 8 x 8
-// matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8.
+// ---- matrices ----
+
+// Four 8 x 8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ inline void LoadMatrices(uint32_t address, uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])

@@ -47,8 +47,7 @@ inline constexpr uint32_t kNanPairs = 0x7FC07FC0u;
 
 // Eight e4m3 codes times a ue8m0 scale, exactly. Even codes of a word are in bits 0-7 and 16-23.
 __device__ inline uint4 ExpandWindow(uint2 codes, uint32_t scale) {
-  // A window's scale is at least 2^-23 (the quantiser's floor); 2^120 of the placing goes with it.
-  const uint32_t up = PowerPairs(60), rest = scale == 255 ? kNanPairs : PowerPairs(static_cast<int>(scale) - 127 + 60);
+  const uint32_t up = PowerPairs(120), rest = scale == 255 ? kNanPairs : PowerPairs(static_cast<int>(scale) - 127);
   uint4 out;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -40,7 +40,7 @@ __device__ void StoreShared(uint32_t at, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-// Two threads a key, a quarter of its channels at a time each.
+// Two threads a key, half of its channels each.
 __device__ void BringKeys(const AttentionSm90Params& p, const RowKeys& keys, int block, uint32_t tile) {
   const int thread = static_cast<int>(threadIdx.x), row = thread / 2, half = thread % 2;
   const int window_blocks = keys.WindowBlocks();
@@ -59,7 +59,7 @@ __device__ void BringKeys(const AttentionSm90Params& p, const RowKeys& keys, int
     for (int part = 0; part < 2; ++part) {
       uint4 sixteen[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sixteen[i] = __ldg(codes + part * 8 + i);
+      for (int i = 0; i < 8; ++i) sixteen[i] = codes[part * 8 + i];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int block32 = part * 4 + i / 2;
@@ -75,7 +75,7 @@ __device__ void BringKeys(const AttentionSm90Params& p, const RowKeys& keys, int
     const uint4* codes = reinterpret_cast<const uint4*>(at + half * 128);
     uint4 thirty_two[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) thirty_two[i] = __ldg(codes + i);
+    for (int i = 0; i < 8; ++i) thirty_two[i] = codes[i];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
 #pragma unroll
@@ -387,12 +387,7 @@ int MaxBlocks(int64_t max_window, int64_t selected_stride) {
 
 template <bool kSplit>
 void LaunchAttention(const Args& args, unsigned blocks, cudaStream_t stream) {
-  static const bool configured = [] {
-    SENKO_CUDA(
-        cudaFuncSetAttribute(AttentionKernel<kSplit>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-    return true;
-  }();
-  (void)configured;
+  AllowSharedBytes<AttentionKernel<kSplit>>(kSharedBytes);
   Launch launch;
   launch.grid = dim3(static_cast<unsigned>(args.p.max_rows), blocks);
   launch.block = dim3(kThreads);

@@ -25,7 +25,7 @@ struct AttentionSm90Params {
   int64_t heads = 0;
   int64_t dim = 0;
   int64_t rope_dim = 0;
-  int64_t max_window = 0;            // most window rows of a row
+  int64_t max_window = 0;            // no row has more window rows, which the caller sees to
   const __nv_bfloat16* q = nullptr;  // [rows, heads, dim], not yet rotated
   const float* rope = nullptr;       // [rows, rope_dim / 2, 2]
   const float* sink = nullptr;       // [heads]

@@ -149,12 +149,7 @@ void LaunchProduct(const Args& args, cudaStream_t stream) {
       return WideRing<Tiles, kRows>::kSharedBytes;
     }
   }();
-  static const bool configured = [] {
-    SENKO_CUDA(
-        cudaFuncSetAttribute(ExpertsKernel<Tiles, kRows, kUp>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-    return true;
-  }();
-  (void)configured;
+  cuda::AllowSharedBytes<ExpertsKernel<Tiles, kRows, kUp>>(kShared);
   cuda::Launch launch;
   launch.grid = dim3(static_cast<unsigned>((args.num_tiles + kWideConsumers - 1) / kWideConsumers),
                      static_cast<unsigned>(args.p.max_items));

@@ -87,8 +87,8 @@ void Bench(const Weights& weights, int64_t experts, int64_t rows, int64_t block)
   const double flops = 2.0 * static_cast<double>(rows * kTopk) * 3 * kHidden * kInter;
   const double floor = std::max(bytes / cuda::kBytesPerSecond, flops / cuda::kFlopsPerSecond);
   const double t = cuda::SecondsPerCall(stream, floor, [&](int i) {
-    DispatchSm90({count.data(), rows, experts, kTopk, block, ids[static_cast<size_t>(i % kRoutings)].data(),
-                  counts.data(), pairs.data(), items.data(), num_items.data()},
+    DispatchSm90({count.data(), experts, kTopk, block, ids[static_cast<size_t>(i % kRoutings)].data(), counts.data(),
+                  pairs.data(), items.data(), num_items.data()},
                  stream);
     ExpertsSm90(p, stream);
   });

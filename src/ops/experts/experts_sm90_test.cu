@@ -102,9 +102,9 @@ std::vector<float> RunExperts(const OnDevice& d, const Layer& l, const std::vect
   const int64_t max_items = MaxExpertItems(rows, topk, l.experts, block);
   const DeviceBuffer<int32_t> counts(static_cast<size_t>(l.experts)), pairs(r.ids.size()), num_items(1);
   const DeviceBuffer<ExpertItem> items(static_cast<size_t>(max_items));
-  DispatchSm90({count.data(), rows, l.experts, topk, block, ids.data(), counts.data(), pairs.data(), items.data(),
-                num_items.data()},
-               nullptr);
+  DispatchSm90(
+      {count.data(), l.experts, topk, block, ids.data(), counts.data(), pairs.data(), items.data(), num_items.data()},
+      nullptr);
   const DeviceBuffer<uint16_t> h = ToDevice(std::vector<uint16_t>(static_cast<size_t>(rows * topk * l.inter), 0x7FA5));
   const DeviceBuffer<uint16_t> y =
       ToDevice(std::vector<uint16_t>(static_cast<size_t>(rows * (topk + 1) * l.hidden), 0x7FA5));

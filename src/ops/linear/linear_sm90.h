@@ -41,7 +41,8 @@ struct TileFaults {
 };
 
 // `data` and `scale`: device memory, as the checkpoint stores them, of outputs [0, out). Writes tiles and scales of
-// `weight`, and adds to *faults (device memory).
+// `weight`, and adds to *faults (device memory). To be waited for before a kernel uses them: those read weights before
+// they wait for the kernel ahead.
 void TileWeight(const uint8_t* data, const uint8_t* scale, const TiledWeight& weight, uint8_t* tiles, uint8_t* scales,
                 TileFaults* faults, cudaStream_t stream);
 
@@ -51,7 +52,7 @@ struct LinearSm90Params {
   const __nv_bfloat16* x = nullptr;  // [rows, in], row stride x_stride elements, rows 16-byte aligned
   int64_t x_stride = 0;
   TiledWeight weight;
-  __nv_bfloat16* y_bf16 = nullptr;  // [rows, out] rounded, or
+  __nv_bfloat16* y_bf16 = nullptr;  // [rows, out] rounded, 16-byte aligned, or
   float* y_float = nullptr;         // as summed, or
   float* y_chunks = nullptr;        // [LinearChunks(in), max_rows, out]: the chunks' sums, LinearSplitSm90 only
   int64_t y_stride = 0;             // elements; not of y_chunks
@@ -63,7 +64,8 @@ void LinearStreamSm90(const LinearSm90Params& p, cudaStream_t stream);
 void LinearSplitSm90(const LinearSm90Params& p, cudaStream_t stream);
 // Tiles of 128 outputs x 128 rows on wgmma.
 void LinearWideSm90(const LinearSm90Params& p, cudaStream_t stream);
-// Whichever is fastest for max_rows. The first two take more rows, too, and read the weights once for each 16 or 64.
+// Whichever is fastest for max_rows. The first two take more rows, too, and read the weights once for each 16 or 64;
+// they take 8 chunks of K at most (but for y_chunks).
 void LinearSm90(const LinearSm90Params& p, cudaStream_t stream);
 
 }  // namespace senko::ops

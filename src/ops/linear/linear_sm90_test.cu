@@ -102,7 +102,7 @@ OnDevice Upload(const Stored& w) {
 
 constexpr uint16_t kPoison = 0x7FA5;  // a NaN
 
-// Rows beyond `rows` of x are NaN; all of y is, before.
+// All of y is NaN before.
 std::vector<float> RunLinear(const OnDevice& d, const DeviceBuffer<__nv_bfloat16>& x, int64_t x_stride, int rows,
                              int64_t max_rows, int64_t y_stride, bool as_float,
                              void (*linear)(const LinearSm90Params&, cudaStream_t)) {

@@ -1,7 +1,7 @@
-// Few rows, on wgmma: a block takes one chunk of K of 64 outputs, its cluster all chunks. A producer warp brings the
-// weights, before the kernel ahead has ended, and the rows into a ring of shared memory; a warpgroup expands the
-// weights in registers, as operand A, and multiplies; the blocks of the cluster put the chunks' sums together in their
-// order.
+// Few rows, on wgmma: a block takes one chunk of K of 64 outputs, its cluster all chunks. Producers (a warp, or four)
+// bring the weights, before the kernel ahead has ended, and the rows into a ring of shared memory; a warpgroup expands
+// the weights in registers, as operand A, and multiplies; the blocks of the cluster put the chunks' sums together in
+// their order.
 #include <cuda_runtime.h>
 
 #include <type_traits>
@@ -213,11 +213,7 @@ __global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
 
 template <typename S>
 void LaunchShape(const LinearSm90Params& p, const Args& args, cudaStream_t stream) {
-  static const bool configured = [] {
-    SENKO_CUDA(cudaFuncSetAttribute(SplitKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes));
-    return true;
-  }();
-  (void)configured;
+  AllowSharedBytes<SplitKernel<S>>(S::kSharedBytes);
   Launch launch;
   const auto chunks = static_cast<unsigned>(LinearChunks(p.weight.in));
   launch.grid = dim3(static_cast<unsigned>((p.weight.out + kTileOutputs - 1) / kTileOutputs), chunks,

@@ -178,12 +178,7 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
 
 template <typename Tiles, int kOctets>
 void LaunchShape(const LinearSm90Params& p, const Args& args, cudaStream_t stream) {
-  static const bool configured = [] {
-    SENKO_CUDA(cudaFuncSetAttribute(StreamKernel<Tiles, kOctets>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    kSharedBytes<kOctets>));
-    return true;
-  }();
-  (void)configured;
+  AllowSharedBytes<StreamKernel<Tiles, kOctets>>(kSharedBytes<kOctets>);
   const auto chunks = static_cast<unsigned>(LinearChunks(p.weight.in));
   constexpr int kRows = 8 * kOctets;
   Launch launch;

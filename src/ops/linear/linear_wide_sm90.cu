@@ -90,12 +90,7 @@ __global__ __launch_bounds__(kWideThreads, 1) void WideKernel(const Args args) {
 template <typename Tiles>
 void LaunchWide(const LinearSm90Params& p, const Args& args, cudaStream_t stream) {
   using Ring = WideRing<Tiles, kRows>;
-  static const bool configured = [] {
-    SENKO_CUDA(
-        cudaFuncSetAttribute(WideKernel<Tiles>, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kSharedBytes));
-    return true;
-  }();
-  (void)configured;
+  cuda::AllowSharedBytes<WideKernel<Tiles>>(Ring::kSharedBytes);
   cuda::Launch launch;
   launch.grid = dim3(static_cast<unsigned>((args.num_tiles + kWideConsumers - 1) / kWideConsumers),
                      static_cast<unsigned>((p.max_rows + kRows - 1) / kRows));
@@ -110,6 +105,7 @@ void LaunchWide(const LinearSm90Params& p, const Args& args, cudaStream_t stream
 void LinearWideSm90(const LinearSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
   SENKO_CHECK(p.weight.in % kWideColumns == 0 && p.x_stride % 8 == 0);
+  SENKO_CHECK(reinterpret_cast<uintptr_t>(p.y_bf16) % 16 == 0);
   SENKO_CHECK(p.max_rows * p.x_stride / 8 < int64_t{kNoRow});
   SENKO_CHECK((p.y_bf16 == nullptr) != (p.y_float == nullptr) && p.y_chunks == nullptr);
   const int64_t num_tiles = (p.weight.out + kTileOutputs - 1) / kTileOutputs;

@@ -168,6 +168,7 @@ __global__ __launch_bounds__(kListThreads) void ListKernel(const DispatchSm90Par
 
 void RouterSm90(const RouterSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
+  SENKO_CHECK(p.gate.format == WeightFormat::kBf16 && p.gate.out == p.num_experts);
   SENKO_CHECK(p.topk >= 1 && p.topk <= kMaxTopkSm90 && p.topk <= p.num_experts && p.num_experts <= kMaxExpertsSm90);
   LinearSm90Params gate;
   gate.rows = p.rows;

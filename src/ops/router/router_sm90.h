@@ -47,7 +47,6 @@ inline constexpr int64_t MaxExpertItems(int64_t rows, int64_t topk, int64_t num_
 
 struct DispatchSm90Params {
   const int32_t* rows = nullptr;  // device
-  int64_t max_rows = 0;
   int64_t num_experts = 0;
   int64_t topk = 0;
   int64_t block = 0;             // pairs of an item at most

@@ -173,8 +173,8 @@ TEST_F(RouterSm90Test, ListsAreTheHosts) {
                                       count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(rows)});
           const DeviceBuffer<int32_t> counts(static_cast<size_t>(experts)), d_pairs(padded.size()), num_items(1);
           const DeviceBuffer<ExpertItem> items(static_cast<size_t>(MaxExpertItems(max_rows, topk, experts, block)));
-          DispatchSm90({count.data(), max_rows, experts, topk, block, d_ids.data(), counts.data(), d_pairs.data(),
-                        items.data(), num_items.data()},
+          DispatchSm90({count.data(), experts, topk, block, d_ids.data(), counts.data(), d_pairs.data(), items.data(),
+                        num_items.data()},
                        nullptr);
           SENKO_CUDA(cudaDeviceSynchronize());
           const std::vector<int32_t> got = ToHost(d_pairs);
