@@ -229,7 +229,8 @@ void Generation::BeginIfReady(bool must) {
 
 void Generation::Handle(const Output& what, Clock::time_point at) {
   const OutputChunk& chunk = what.chunk;
-  const size_t index = static_cast<size_t>(what.prompt * per_prompt_ + chunk.choice);
+  const size_t index =
+      static_cast<size_t>(what.prompt) * static_cast<size_t>(per_prompt_) + static_cast<size_t>(chunk.choice);
   Choice& choice = choices_.at(index);
   if (choice.text.ended()) return;  // whatever became of the rows that ran ahead of a stop string
   if (chunk.finish == FinishReason::kError) {

@@ -27,7 +27,7 @@ namespace {
 // A random model of this configuration, made once in the user's cache folder.
 std::filesystem::path RandomModel(const std::string& config_file) {
   const std::string json = ReadTextFile(config_file, size_t{1} << 20);
-  const std::filesystem::path folder = UserCacheFolder() / "random-models" / Hex(Sha256(json)).substr(0, 16);
+  std::filesystem::path folder = UserCacheFolder() / "random-models" / Hex(Sha256(json)).substr(0, 16);
   if (std::filesystem::exists(folder / "model.safetensors")) return folder;
   Print("making a random model of " + config_file + " in " + folder.string() + "\n", stderr);
   checkpoint::MakeModelOptions make;

@@ -154,7 +154,7 @@ void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
   for (size_t i = 0; i < plan.samples.size();) {
     const engine::PlannedSample& sample = plan.samples[i];
     const engine::PlannedSpan& span = plan.spans[static_cast<size_t>(sample.span)];
-    const auto drawn = static_cast<size_t>(span.drafts + 1);
+    const auto drawn = static_cast<size_t>(span.drafts) + 1;
     // A draft stands while it is the token drawn from the row before it; the first that is not ends the answer so far.
     const std::span<const int32_t> drafts = inputs_.Drafts(plan, sample.span, span.end - 1);
     size_t committed = 1;
