@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <vector>
 
+#include "base/error.h"
 #include "cuda/check.h"
+#include "cuda/device.h"
 
 namespace senko::cuda {
 
@@ -55,6 +58,19 @@ inline double SecondsPerCall(cudaStream_t stream, double floor, const std::funct
   SENKO_CUDA(cudaGraphDestroy(graph));
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
+}
+
+// A program's main: says which GPU it is and runs `benches` there, or says why it cannot and gives 2.
+inline int MainOnDevice(const std::function<void()>& benches) {
+  try {
+    const Device device = UseDevice(0);
+    std::printf("%s, %d multiprocessors\n", device.name.c_str(), device.multiprocessors);
+    benches();
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
 }
 
 }  // namespace senko::cuda

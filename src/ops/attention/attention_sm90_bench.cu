@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "cuda/bench_device.cuh"
-#include "cuda/device.h"
 #include "cuda/device_buffer.h"
 #include "ops/attention/attention_sm90.h"
 
@@ -94,8 +93,7 @@ void Bench(int64_t rows) {
 }  // namespace senko::ops
 
 int main() {
-  const senko::cuda::Device device = senko::cuda::UseDevice(0);
-  std::printf("%s, %d multiprocessors\n", device.name.c_str(), device.multiprocessors);
-  for (const int64_t rows : {1, 4, 8, 12, 13, 64, 132, 1024, 8192}) senko::ops::Bench(rows);
-  return 0;
+  return senko::cuda::MainOnDevice([] {
+    for (const int64_t rows : {1, 4, 8, 12, 13, 64, 132, 1024, 8192}) senko::ops::Bench(rows);
+  });
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cuda/bench_device.cuh"
-#include "cuda/device.h"
 #include "cuda/device_buffer.h"
 #include "ops/experts/experts_sm90.h"
 
@@ -104,17 +103,16 @@ void Bench(const Weights& weights, int64_t experts, int64_t rows, int64_t block)
 }  // namespace senko::ops
 
 int main() {
-  const senko::cuda::Device device = senko::cuda::UseDevice(0);
-  std::printf("%s, %d multiprocessors\n", device.name.c_str(), device.multiprocessors);
-  for (const int64_t experts : {64, 384}) {
-    const senko::ops::Weights weights(experts);
-    for (const int64_t rows : {1, 8, 64}) {
-      for (const int64_t block : {8, 32}) senko::ops::Bench(weights, experts, rows, block);
+  return senko::cuda::MainOnDevice([] {
+    for (const int64_t experts : {64, 384}) {
+      const senko::ops::Weights weights(experts);
+      for (const int64_t rows : {1, 8, 64}) {
+        for (const int64_t block : {8, 32}) senko::ops::Bench(weights, experts, rows, block);
+      }
+      for (const int64_t rows : {256, 1024}) {
+        for (const int64_t block : {8, 32, 64, 128}) senko::ops::Bench(weights, experts, rows, block);
+      }
+      senko::ops::Bench(weights, experts, 8192, 128);
     }
-    for (const int64_t rows : {256, 1024}) {
-      for (const int64_t block : {8, 32, 64, 128}) senko::ops::Bench(weights, experts, rows, block);
-    }
-    senko::ops::Bench(weights, experts, 8192, 128);
-  }
-  return 0;
+  });
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cuda/bench_device.cuh"
-#include "cuda/device.h"
 #include "cuda/device_buffer.h"
 #include "ops/linear/linear_sm90.h"
 
@@ -62,8 +61,6 @@ void Bench(WeightFormat format, int64_t out, int64_t in, int64_t rows,
 }
 
 void All() {
-  const cuda::Device device = cuda::UseDevice(0);
-  std::printf("%s, %d multiprocessors\n", device.name.c_str(), device.multiprocessors);
   struct Size {
     WeightFormat format;
     int64_t out, in;
@@ -82,7 +79,4 @@ void All() {
 }  // namespace
 }  // namespace senko::ops
 
-int main() {
-  senko::ops::All();
-  return 0;
-}
+int main() { return senko::cuda::MainOnDevice(senko::ops::All); }
