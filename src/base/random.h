@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace senko {
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). 128 bits per counter.
@@ -10,7 +12,7 @@ struct Philox {
   uint32_t word[4];
 };
 
-inline Philox PhiloxDraw(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+SENKO_HD inline Philox PhiloxDraw(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
   uint32_t c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "cuda/check.h"
 
@@ -36,5 +37,19 @@ class DeviceBuffer {
   T* data_ = nullptr;
   size_t count_ = 0;
 };
+
+// Blocking copies, for tests and benchmarks.
+template <typename T>
+DeviceBuffer<T> ToDevice(const std::vector<T>& host) {
+  DeviceBuffer<T> device(host.size());
+  SENKO_CUDA(cudaMemcpy(device.data(), host.data(), device.bytes(), cudaMemcpyHostToDevice));
+  return device;
+}
+template <typename T>
+std::vector<T> ToHost(const DeviceBuffer<T>& device) {
+  std::vector<T> host(device.size());
+  SENKO_CUDA(cudaMemcpy(host.data(), device.data(), device.bytes(), cudaMemcpyDeviceToHost));
+  return host;
+}
 
 }  // namespace senko::cuda

@@ -77,6 +77,14 @@ __device__ inline float LoadOfBlock(uint32_t shared, uint32_t block) {
   return v;
 }
 
+// Where `shared` lies in another block of the cluster.
+template <typename T>
+__device__ inline T* InBlock(T* shared, uint32_t block) {
+  uint64_t remote;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(shared), "r"(block));
+  return reinterpret_cast<T*>(remote);
+}
+
 // ---- matrices ----
 
 // Four 8 x 8 matrices of bf16; lane l gives the address of row l % 8 of matrix l / 8.

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "numerics/host_device.h"
+#include "base/host_device.h"
 
 namespace senko::numerics {
 

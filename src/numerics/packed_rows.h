@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "numerics/host_device.h"
+#include "base/host_device.h"
 
 namespace senko::numerics {
 

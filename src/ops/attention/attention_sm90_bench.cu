@@ -13,13 +13,7 @@ namespace senko::ops {
 namespace {
 
 using cuda::DeviceBuffer;
-
-template <typename T>
-DeviceBuffer<T> ToDevice(const std::vector<T>& host) {
-  DeviceBuffer<T> device(host.size());
-  SENKO_CUDA(cudaMemcpy(device.data(), host.data(), device.bytes(), cudaMemcpyHostToDevice));
-  return device;
-}
+using cuda::ToDevice;
 
 void Bench(int64_t rows) {
   constexpr int64_t kHeads = 64, kDim = 512, kWindow = 128, kTopk = 512, kEntries = 8192, kInPage = 64;

@@ -104,8 +104,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToUnsigned<D>> Fixe
   const auto n = hn::Sub(shifted, round);
   auto r = hn::Sub(clamped, hn::Mul(n, hn::Set(d, exp_scheme::kLn2High)));
   r = hn::Sub(r, hn::Mul(n, hn::Set(d, exp_scheme::kLn2Low)));
-  auto p = hn::Set(d, exp_scheme::kTaylor[0]);
-  for (int i = 1; i < 14; ++i) p = hn::Add(hn::Mul(p, r), hn::Set(d, exp_scheme::kTaylor[i]));
+  auto p = hn::Set(d, exp_scheme::kTaylor.of[0]);
+  for (int i = 1; i < 14; ++i) p = hn::Add(hn::Mul(p, r), hn::Set(d, exp_scheme::kTaylor.of[i]));
   const auto scale = hn::ShiftLeft<52>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, uint64_t{1023 + kWeightBits})));
   const auto rounded = hn::Add(hn::Mul(p, hn::BitCast(d, scale)), hn::Set(d, exp_scheme::kToInteger));
   const auto weight = hn::And(hn::BitCast(du, rounded), hn::Set(du, (uint64_t{1} << 52) - 1));

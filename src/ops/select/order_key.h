@@ -8,7 +8,7 @@
 namespace senko::ops {
 
 // Monotone in the float's value; +0 and -0 are equal; every NaN is the lowest, below -infinity.
-inline uint32_t OrderKey(float score) {
+SENKO_HD inline uint32_t OrderKey(float score) {
   const uint32_t bits = numerics::FloatBits(score);
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return 0;
@@ -16,10 +16,10 @@ inline uint32_t OrderKey(float score) {
 }
 
 // Unique per index; the greater rank is the better one. index in [0, 2^32).
-inline uint64_t Rank(float score, int64_t index) {
+SENKO_HD inline uint64_t Rank(float score, int64_t index) {
   return (uint64_t{OrderKey(score)} << 32) | (0xFFFFFFFFu - static_cast<uint32_t>(index));
 }
 
-inline int64_t RankIndex(uint64_t rank) { return 0xFFFFFFFFu - static_cast<uint32_t>(rank); }
+SENKO_HD inline int64_t RankIndex(uint64_t rank) { return 0xFFFFFFFFu - static_cast<uint32_t>(rank); }
 
 }  // namespace senko::ops
