@@ -1,6 +1,17 @@
 #include "ops/linear/linear_sm90.h"
 
+#include "base/check.h"
+
 namespace senko::ops {
+
+void CheckLinearSm90(const LinearSm90Params& p) {
+  SENKO_CHECK(p.weight.in % 64 == 0 && p.x_stride % 8 == 0);
+  if (p.group_out > 0) {
+    SENKO_CHECK(p.group_out % 64 == 0 && p.weight.out % p.group_out == 0);
+    SENKO_CHECK(p.x_stride >= p.weight.out / p.group_out * p.weight.in);
+  }
+  if (p.round_activations) SENKO_CHECK(p.y_bf16 != nullptr && p.weight.out % 64 == 0 && p.y_stride % 8 == 0);
+}
 
 // Where the kernels cross (linear_sm90_bench). With few blocks, what counts is that all their weights are on the way at
 // once, and the ring of shared memory holds more of them than registers do.

@@ -52,11 +52,24 @@ struct LinearSm90Params {
   const __nv_bfloat16* x = nullptr;  // [rows, in], row stride x_stride elements, rows 16-byte aligned
   int64_t x_stride = 0;
   TiledWeight weight;
+  // Outputs of a group, a multiple of 64 that divides `out`: group g reads the columns of x from g * in on. 0: one
+  // group.
+  int64_t group_out = 0;
   __nv_bfloat16* y_bf16 = nullptr;  // [rows, out] rounded, 16-byte aligned, or
   float* y_float = nullptr;         // as summed, or
   float* y_chunks = nullptr;        // [LinearChunks(in), max_rows, out]: the chunks' sums, LinearSplitSm90 only
   int64_t y_stride = 0;             // elements; not of y_chunks
+  // y_bf16 is rounded further, as activations (qdq_fp8_32 of 32 outputs of a row): `out` is a multiple of 64, y_stride
+  // of 8.
+  bool round_activations = false;
 };
+
+// Tiles of 64 outputs of one group.
+inline int64_t LinearGroupTiles(const LinearSm90Params& p) {
+  return ((p.group_out > 0 ? p.group_out : p.weight.out) + 63) / 64;
+}
+// What all kernels need, or SENKO_CHECK fails.
+void CheckLinearSm90(const LinearSm90Params& p);
 
 // Three kernels, the same bits. Up to 16 rows: weights streamed through registers into mma.sync.
 void LinearStreamSm90(const LinearSm90Params& p, cudaStream_t stream);

@@ -13,6 +13,7 @@
 #include "numerics/bf16.h"
 #include "numerics/e2m1.h"
 #include "numerics/e4m3.h"
+#include "numerics/quantise.h"
 #include "numerics/ue8m0.h"
 #include "ops/linear/linear_sm90.h"
 
@@ -55,7 +56,8 @@ Stored RandomWeight(WeightFormat format, int64_t out, int64_t in, std::mt19937_6
 
 // y and the sum of the products' magnitudes, in double, from the stored bytes.
 __global__ void Truth(WeightFormat format, const uint8_t* data, const uint8_t* scale, int64_t out, int64_t in,
-                      const __nv_bfloat16* x, int64_t x_stride, int rows, double* y, double* magnitude) {
+                      int64_t group_out, const __nv_bfloat16* x, int64_t x_stride, int rows, double* y,
+                      double* magnitude) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= rows * out) return;
   const int64_t row = i / out, o = i % out;
@@ -72,7 +74,7 @@ __global__ void Truth(WeightFormat format, const uint8_t* data, const uint8_t* s
       const uint8_t* p = data + 2 * (o * in + k);
       w = numerics::Bf16ToFloat(static_cast<uint16_t>(p[0] | p[1] << 8));
     }
-    const double product = w * double{__bfloat162float(x[row * x_stride + k])};
+    const double product = w * double{__bfloat162float(x[row * x_stride + o / group_out * in + k])};
     sum += product;
     size += fabs(product);
   }
@@ -105,7 +107,8 @@ constexpr uint16_t kPoison = 0x7FA5;  // a NaN
 // All of y is NaN before.
 std::vector<float> RunLinear(const OnDevice& d, const DeviceBuffer<__nv_bfloat16>& x, int64_t x_stride, int rows,
                              int64_t max_rows, int64_t y_stride, bool as_float,
-                             void (*linear)(const LinearSm90Params&, cudaStream_t)) {
+                             void (*linear)(const LinearSm90Params&, cudaStream_t), int64_t group_out = 0,
+                             bool round_activations = false) {
   const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{rows});
   LinearSm90Params p;
   p.rows = count.data();
@@ -113,6 +116,8 @@ std::vector<float> RunLinear(const OnDevice& d, const DeviceBuffer<__nv_bfloat16
   p.x = x.data();
   p.x_stride = x_stride;
   p.weight = d.weight;
+  p.group_out = group_out;
+  p.round_activations = round_activations;
   p.y_stride = y_stride;
   const auto size = static_cast<size_t>(max_rows * y_stride);
   std::vector<float> y(size);
@@ -146,6 +151,10 @@ DeviceBuffer<__nv_bfloat16> RandomRows(int64_t rows, int64_t max_rows, int64_t i
 
 bool SameBits(float a, float b) { return numerics::FloatBits(a) == numerics::FloatBits(b); }
 
+const char* NameOf(void (*linear)(const LinearSm90Params&, cudaStream_t)) {
+  return linear == LinearStreamSm90 ? "stream" : linear == LinearSplitSm90 ? "split" : "wide";
+}
+
 // The tensor cores align the 16 products and the sum before to the largest exponent and cut (measured: 2e-6 of the sum
 // of magnitudes at K = 1,024), chunks then add up to 8 roundings.
 constexpr double kBound = 4e-6;
@@ -165,9 +174,9 @@ TEST_P(LinearSm90Test, AgreesWithTheTruthAndWithItselfForAnyRows) {
     const int64_t x_stride = size.in + 8, y_stride = size.out + 8;
     const DeviceBuffer<__nv_bfloat16> x = RandomRows(kMost, kMost, size.in, x_stride, random);
     DeviceBuffer<double> truth(static_cast<size_t>(kMost * size.out)), magnitude(truth.size());
-    Truth<<<static_cast<unsigned>((kMost * size.out + 127) / 128), 128>>>(w.format, d.data.data(), d.scale.data(),
-                                                                          size.out, size.in, x.data(), x_stride, kMost,
-                                                                          truth.data(), magnitude.data());
+    Truth<<<static_cast<unsigned>((kMost * size.out + 127) / 128), 128>>>(
+        w.format, d.data.data(), d.scale.data(), size.out, size.in, size.out, x.data(), x_stride, kMost, truth.data(),
+        magnitude.data());
     SENKO_CUDA(cudaDeviceSynchronize());
     const std::vector<double> want = ToHost(truth), scale = ToHost(magnitude);
     const std::vector<float> all = RunLinear(d, x, x_stride, kMost, kMost, y_stride, true, LinearWideSm90);
@@ -195,11 +204,97 @@ TEST_P(LinearSm90Test, AgreesWithTheTruthAndWithItselfForAnyRows) {
             }
           }
         }
-        EXPECT_EQ(wrong, 0) << size.out << " x " << size.in << ", " << rows << " rows, "
-                            << (linear == LinearStreamSm90  ? "stream"
-                                : linear == LinearSplitSm90 ? "split"
-                                                            : "wide");
+        EXPECT_EQ(wrong, 0) << size.out << " x " << size.in << ", " << rows << " rows, " << NameOf(linear);
         EXPECT_EQ(touched, 0);
+      }
+    }
+  }
+}
+
+// qdq_fp8_32 of a row's blocks of 32, of what has been rounded to bf16.
+void RoundActivations(float* row, int64_t columns) {
+  for (int64_t i = 0; i < columns; i += numerics::kFp8Block) {
+    uint8_t codes[numerics::kFp8Block], scale;
+    numerics::QuantiseFp8(row + i, codes, &scale);
+    numerics::DequantiseFp8(codes, scale, row + i);
+  }
+}
+
+// Groups read columns of their own; every kernel the same bits, and the activation rounding behind them.
+TEST_P(LinearSm90Test, GroupsReadTheirColumns) {
+  std::mt19937_64 random(std::random_device{}());
+  struct Size {
+    int64_t groups, out, in;  // of a group
+  };
+  for (const Size size : {Size{2, 64, 256}, Size{8, 128, 128}, Size{3, 192, 192}, Size{5, 64, 1280}, Size{1, 128, 64},
+                          Size{4, 320, 2048}, Size{8, 1024, 4096}}) {
+    const int64_t out = size.groups * size.out;
+    const Stored w = RandomWeight(GetParam(), out, size.in, random);
+    const OnDevice d = Upload(w);
+    constexpr int kMost = 150;
+    const int64_t x_stride = size.groups * size.in + 8, y_stride = out + 8;
+    const DeviceBuffer<__nv_bfloat16> x = RandomRows(kMost, kMost, size.groups * size.in, x_stride, random);
+    DeviceBuffer<double> truth(static_cast<size_t>(kMost * out)), magnitude(truth.size());
+    Truth<<<static_cast<unsigned>((kMost * out + 127) / 128), 128>>>(w.format, d.data.data(), d.scale.data(), out,
+                                                                     size.in, size.out, x.data(), x_stride, kMost,
+                                                                     truth.data(), magnitude.data());
+    SENKO_CUDA(cudaDeviceSynchronize());
+    const std::vector<double> want = ToHost(truth), scale = ToHost(magnitude);
+    const std::vector<float> all = RunLinear(d, x, x_stride, kMost, kMost, y_stride, true, LinearWideSm90, size.out);
+    double worst = 0;
+    std::vector<float> rounded(all.size());
+    for (int64_t r = 0; r < kMost; ++r) {
+      for (int64_t o = 0; o < out; ++o) {
+        const auto at = static_cast<size_t>(r * out + o), y_at = static_cast<size_t>(r * y_stride + o);
+        const double error = std::abs(all[y_at] - want[at]) / scale[at];
+        worst = error <= worst ? worst : error;  // NaN wins
+        rounded[y_at] = numerics::RoundToBf16(all[y_at]);
+      }
+      RoundActivations(rounded.data() + r * y_stride, out);
+    }
+    EXPECT_LE(worst, kBound) << size.groups << " of " << size.out << " x " << size.in;
+    for (const int rows : {1, 8, 13, 16, 31, 64, 65, 128, 150}) {
+      for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+        const int64_t most = rows + 3;
+        const std::vector<float> y = RunLinear(d, x, x_stride, rows, most, y_stride, true, linear, size.out);
+        const std::vector<float> yq = RunLinear(d, x, x_stride, rows, most, y_stride, false, linear, size.out, true);
+        int64_t wrong = 0, wrong_rounded = 0, touched = 0;
+        for (int64_t r = 0; r < most; ++r) {
+          for (int64_t o = 0; o < y_stride; ++o) {
+            const auto at = static_cast<size_t>(r * y_stride + o);
+            if (r < rows && o < out) {
+              wrong += !SameBits(y[at], all[at]);
+              wrong_rounded += !SameBits(yq[at], rounded[at]);
+            } else {
+              touched += !std::isnan(y[at]) || !std::isnan(yq[at]);
+            }
+          }
+        }
+        EXPECT_EQ(wrong, 0) << size.groups << " of " << size.out << " x " << size.in << ", " << rows << " rows, "
+                            << NameOf(linear);
+        EXPECT_EQ(wrong_rounded, 0) << size.groups << " of " << size.out << " x " << size.in << ", " << rows
+                                    << " rows, " << NameOf(linear);
+        EXPECT_EQ(touched, 0);
+      }
+    }
+  }
+}
+
+// A NaN of a group's columns makes the outputs of that group in that row NaN, also rounded, and nothing else.
+TEST_P(LinearSm90Test, ANanStaysInItsGroup) {
+  std::mt19937_64 random(std::random_device{}());
+  constexpr int kRows = 20;
+  constexpr int64_t kGroups = 3, kOut = 64, kIn = 1280, kStride = kGroups * kIn;
+  const OnDevice d = Upload(RandomWeight(GetParam(), kGroups * kOut, kIn, random));
+  const DeviceBuffer<__nv_bfloat16> x = RandomRows(kRows, kRows, kStride, kStride, random);
+  const uint16_t nan = 0xFFC1;
+  SENKO_CUDA(cudaMemcpy(x.data() + 7 * kStride + kIn + 1100, &nan, 2, cudaMemcpyHostToDevice));
+  for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+    for (const bool rounded : {false, true}) {
+      const std::vector<float> y = RunLinear(d, x, kStride, kRows, kRows, kGroups * kOut, false, linear, kOut, rounded);
+      for (size_t i = 0; i < y.size(); ++i) {
+        const bool its = i / (kGroups * kOut) == 7 && i % (kGroups * kOut) / kOut == 1;
+        ASSERT_EQ(std::isnan(y[i]), its) << NameOf(linear) << ' ' << i;
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "cuda/check.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
+#include "numerics/fp8_lanes.cuh"
 #include "ops/linear/expand_sm90.cuh"
 #include "ops/linear/linear_sm90.h"
 #include "ops/linear/tiles_sm90.cuh"
@@ -32,6 +33,8 @@ struct Args {
   const uint8_t* scales;
   int64_t in, out;
   int chunk_columns;
+  unsigned group_tiles;
+  bool round;
   __nv_bfloat16* y_bf16;
   float* y_float;
   float* y_chunks;
@@ -78,7 +81,9 @@ __device__ void BringRows(const Args& args, uint32_t ring, uint32_t full, uint32
                           int64_t first_column, int stages) {
   constexpr int kRowStep = S::kProducers / 8;
   const int thread = static_cast<int>(threadIdx.x) - 128, row = thread / 8, column = thread % 8;
-  const __nv_bfloat16* from = args.x + (row < rows ? (first_row + row) * args.x_stride : 0) + first_column + column * 8;
+  const int64_t group_column = blockIdx.x / args.group_tiles * args.in;
+  const __nv_bfloat16* from =
+      args.x + (row < rows ? (first_row + row) * args.x_stride : 0) + group_column + first_column + column * 8;
   const int64_t step = kRowStep * args.x_stride;
   const int live = (rows - row + kRowStep - 1) / kRowStep;  // of this thread's rows
   uint32_t slot = 0, parity = 1;
@@ -202,6 +207,8 @@ __global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
     for (int c = 1; c < chunks; ++c) sum = __fadd_rn(sum, LoadOfBlock(from, static_cast<uint32_t>(c)));
     const int64_t to = (first_row + row) * args.y_stride + column;
     if (args.y_bf16 != nullptr) {
+      // A warp has 32 neighbouring outputs of a row.
+      if (args.round) sum = numerics::RoundFp8OverWarp(__bfloat162float(__float2bfloat16_rn(sum)));
       args.y_bf16[to] = __float2bfloat16_rn(sum);
     } else {
       args.y_float[to] = sum;
@@ -237,12 +244,23 @@ void LaunchRows(const LinearSm90Params& p, const Args& args, cudaStream_t stream
 
 void LinearSplitSm90(const LinearSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
-  SENKO_CHECK(p.weight.in % kColumns == 0 && p.x_stride % 8 == 0);
+  CheckLinearSm90(p);
   SENKO_CHECK((p.y_bf16 != nullptr) + (p.y_float != nullptr) + (p.y_chunks != nullptr) == 1);
   SENKO_CHECK(p.y_chunks != nullptr || LinearChunks(p.weight.in) <= 8);  // blocks of a cluster
-  const Args args{p.rows,          p.x,         p.x_stride,   p.weight.tiles,
-                  p.weight.scales, p.weight.in, p.weight.out, static_cast<int>(LinearChunkColumns(p.weight.in)),
-                  p.y_bf16,        p.y_float,   p.y_chunks,   p.y_stride,
+  const Args args{p.rows,
+                  p.x,
+                  p.x_stride,
+                  p.weight.tiles,
+                  p.weight.scales,
+                  p.weight.in,
+                  p.weight.out,
+                  static_cast<int>(LinearChunkColumns(p.weight.in)),
+                  static_cast<unsigned>(LinearGroupTiles(p)),
+                  p.round_activations,
+                  p.y_bf16,
+                  p.y_float,
+                  p.y_chunks,
+                  p.y_stride,
                   p.max_rows};
   switch (p.weight.format) {
     case WeightFormat::kFp8:

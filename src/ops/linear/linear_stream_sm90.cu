@@ -9,6 +9,7 @@
 #include "cuda/check.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
+#include "numerics/fp8_lanes.cuh"
 #include "ops/linear/linear_sm90.h"
 #include "ops/linear/tiles_sm90.cuh"
 
@@ -31,6 +32,8 @@ struct Args {
   const uint8_t* scales;
   int64_t in, out;
   int chunk_columns;
+  unsigned group_tiles;
+  bool round;
   __nv_bfloat16* y_bf16;
   float* y_float;
   int64_t y_stride;
@@ -101,6 +104,8 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) load(i, i);
 
+  const __nv_bfloat16* x = args.x + blockIdx.x / args.group_tiles * args.in + first_column;
+
   WaitForPrevious();
   const int64_t first_row = int64_t{blockIdx.z} * kRows;
   const int rows = static_cast<int>(min(int64_t{kRows}, int64_t{*args.rows} - first_row));  // may be below 1
@@ -110,7 +115,7 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
     const int row = i / pieces, piece = i % pieces;
     const bool live = row < rows;
     CopyAsync16(stage + static_cast<uint32_t>(row * kPitch + piece * 8) * 2,
-                args.x + (live ? (first_row + row) * args.x_stride + first_column + piece * 8 : 0), live);
+                live ? x + (first_row + row) * args.x_stride + piece * 8 : args.x, live);
   }
   CommitCopies();
   WaitForCopies<0>();
@@ -167,6 +172,8 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
     for (int c = 1; c < chunks; ++c) sum = __fadd_rn(sum, LoadOfBlock(from, static_cast<uint32_t>(c)));
     const int64_t to = (first_row + row) * args.y_stride + column;
     if (args.y_bf16 != nullptr) {
+      // A warp has 32 neighbouring outputs of a row.
+      if (args.round) sum = numerics::RoundFp8OverWarp(__bfloat162float(__float2bfloat16_rn(sum)));
       args.y_bf16[to] = __float2bfloat16_rn(sum);
     } else {
       args.y_float[to] = sum;
@@ -201,11 +208,22 @@ void LaunchRows(const LinearSm90Params& p, const Args& args, cudaStream_t stream
 
 void LinearStreamSm90(const LinearSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
-  SENKO_CHECK(p.weight.in % 64 == 0 && LinearChunks(p.weight.in) <= 8 && p.x_stride % 8 == 0);
+  CheckLinearSm90(p);
+  SENKO_CHECK(LinearChunks(p.weight.in) <= 8);  // blocks of a cluster
   SENKO_CHECK((p.y_bf16 == nullptr) != (p.y_float == nullptr));
-  const Args args{p.rows,          p.x,         p.x_stride,   p.weight.tiles,
-                  p.weight.scales, p.weight.in, p.weight.out, static_cast<int>(LinearChunkColumns(p.weight.in)),
-                  p.y_bf16,        p.y_float,   p.y_stride};
+  const Args args{p.rows,
+                  p.x,
+                  p.x_stride,
+                  p.weight.tiles,
+                  p.weight.scales,
+                  p.weight.in,
+                  p.weight.out,
+                  static_cast<int>(LinearChunkColumns(p.weight.in)),
+                  static_cast<unsigned>(LinearGroupTiles(p)),
+                  p.round_activations,
+                  p.y_bf16,
+                  p.y_float,
+                  p.y_stride};
   switch (p.weight.format) {
     case WeightFormat::kFp8:
       return LaunchRows<sm90::Fp8Tiles>(p, args, stream);

@@ -34,6 +34,35 @@ __device__ void Store(__nv_bfloat16* p, const float (&v)[8]) {
   *reinterpret_cast<uint4*>(p) = codes;
 }
 
+// y of the row at these columns.
+template <bool kSlots>
+__device__ void LoadY(const MhcSeamSm90Params& p, int64_t row, int column, float (&y)[8]) {
+  if constexpr (!kSlots) {
+    const Eight codes = Load(p.y + row * p.hidden + column);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = codes[i];
+  } else {
+    constexpr int kMost = static_cast<int>(kMhcMostSlots);
+    const __nv_bfloat16* at = p.y + row * p.y_slots * p.hidden + column;
+    Eight codes[kMost];  // all on the way at once
+#pragma unroll
+    for (int s = 0; s < kMost; ++s) {
+      if (s < p.y_slots) codes[s] = Load(at + s * p.hidden);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = codes[0][i];
+#pragma unroll
+    for (int s = 1; s < kMost; ++s) {
+      if (s >= p.y_slots) break;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) y[i] = __fadd_rn(y[i], codes[s][i]);
+    }
+#pragma unroll
+    for (float& v : y) v = __bfloat162float(__float2bfloat16_rn(v));
+  }
+}
+
+template <bool kSlots>
 __global__ __launch_bounds__(kMostThreads) void SeamKernel(const MhcSeamSm90Params p) {
   __shared__ float warp_sums[32];
   const int column = static_cast<int>(threadIdx.x) * 8;
@@ -52,7 +81,8 @@ __global__ __launch_bounds__(kMostThreads) void SeamKernel(const MhcSeamSm90Para
       for (int i = 0; i < 8; ++i) x[j][i] = codes[i];
     }
     if (p.y != nullptr) {
-      const Eight y = Load(p.y + row * p.hidden + column);
+      float y[8];
+      LoadY<kSlots>(p, row, column, y);
       float out[kStreams][8];
 #pragma unroll
       for (int k = 0; k < kStreams; ++k) {
@@ -115,11 +145,12 @@ __global__ __launch_bounds__(kMostThreads) void SeamKernel(const MhcSeamSm90Para
 void MhcSeamSm90(const MhcSeamSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
   SENKO_CHECK(p.hidden % 32 == 0 && p.hidden <= 8 * kMostThreads);
+  SENKO_CHECK(p.y_slots >= 1 && p.y_slots <= kMhcMostSlots);
   cuda::Launch launch;
   launch.grid = dim3(static_cast<unsigned>(p.max_rows));
   launch.block = dim3(static_cast<unsigned>((p.hidden / 8 + 31) / 32 * 32));
   launch.stream = stream;
-  cuda::Start(launch, SeamKernel, p);
+  cuda::Start(launch, p.y_slots == 1 ? SeamKernel<false> : SeamKernel<true>, p);
 }
 
 }  // namespace senko::ops

@@ -16,15 +16,19 @@ namespace senko::ops {
 
 inline constexpr int64_t kMhcStreams = 4;
 inline constexpr int64_t kMhcOutputs = (2 + kMhcStreams) * kMhcStreams;
+inline constexpr int64_t kMhcMostSlots = 9;
 
 // streams = expand(y, post, comb, streams); x = RMSNorm(collapse(pre, streams)); xq = x rounded as activations.
 // Expand and collapse are the CPU's bits (mhc.h); the norm's sum of squares has its own order: eight columns a thread,
 // a butterfly over the warp, the warps in order.
+// Where y has slots (experts_sm90.h), it is their sum: in float32 from the first on, in their order, rounded to bf16
+// once (model.md 11.8).
 struct MhcSeamSm90Params {
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
   int64_t hidden = 0;                  // a multiple of 32, at most 5,120
-  const __nv_bfloat16* y = nullptr;    // [rows, hidden], what the sublayer before gave; null: the streams are ready
+  const __nv_bfloat16* y = nullptr;    // [rows, y_slots, hidden], of the sublayer before; null: the streams are ready
+  int64_t y_slots = 1;                 // at most kMhcMostSlots
   const float* post = nullptr;         // [rows, 4], with y
   const float* comb = nullptr;         // [rows, 4, 4], with y
   __nv_bfloat16* streams = nullptr;    // [rows, 4, hidden], in place

@@ -61,13 +61,14 @@ Case MakeCase(int64_t rows, int64_t hidden, std::mt19937_64& random) {
 struct Seam {
   std::vector<float> streams, x, xq;
 };
-Seam RunSeam(const Case& c, int32_t rows, int64_t max_rows, bool expand) {
+// c.y: [rows, y_slots, hidden].
+Seam RunSeam(const Case& c, int32_t rows, int64_t max_rows, bool expand, int64_t y_slots = 1) {
   const auto all = static_cast<size_t>(max_rows * c.hidden);
   const auto poisoned = [&](std::vector<uint16_t> codes, size_t size) {
     codes.resize(size, 0x7FA5);
     return codes;
   };
-  const DeviceBuffer<uint16_t> y = ToDevice(poisoned(Codes(c.y), all)),
+  const DeviceBuffer<uint16_t> y = ToDevice(poisoned(Codes(c.y), all * static_cast<size_t>(y_slots))),
                                streams = ToDevice(poisoned(Codes(c.streams), 4 * all));
   const DeviceBuffer<float> post = ToDevice(c.post), comb = ToDevice(c.comb), pre = ToDevice(c.pre),
                             weight = ToDevice(c.weight);
@@ -79,6 +80,7 @@ Seam RunSeam(const Case& c, int32_t rows, int64_t max_rows, bool expand) {
   p.max_rows = max_rows;
   p.hidden = c.hidden;
   p.y = expand ? Bf16(y) : nullptr;
+  p.y_slots = y_slots;
   p.post = post.data();
   p.comb = comb.data();
   p.streams = Bf16(streams);
@@ -126,6 +128,45 @@ TEST_F(MhcSm90Test, TheSeamIsTheReferences) {
       EXPECT_EQ(other_xq, 0) << hidden;
       for (size_t i = x.size(); i < got.x.size(); ++i) ASSERT_TRUE(std::isnan(got.x[i]) && std::isnan(got.xq[i]));
       for (size_t i = streams.size(); i < got.streams.size(); ++i) ASSERT_TRUE(std::isnan(got.streams[i]));
+    }
+  }
+}
+
+// Slots are summed in float32 in their order and rounded once; then all is as for a y that was their sum.
+TEST_F(MhcSm90Test, TheSeamAddsSlotsInTheirOrder) {
+  std::mt19937_64 random(std::random_device{}());
+  for (const int64_t hidden : {32, 256, 5120}) {
+    for (int64_t slots = 1; slots <= kMhcMostSlots; ++slots) {
+      const int64_t rows = 11;
+      Case summed = MakeCase(rows, hidden, random), slotted = summed;
+      slotted.y = RandomFloats(static_cast<size_t>(rows * slots * hidden), 1, random, true);
+      for (float& v : slotted.y) v = std::ldexp(v, static_cast<int>(random() % 12));  // so that the order counts
+      slotted.y[static_cast<size_t>(((2 * slots) + slots - 1) * hidden + 3)] = NAN;
+      slotted.y[static_cast<size_t>((4 * slots) * hidden + hidden - 1)] = NAN;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < hidden; ++i) {
+          const float* y = slotted.y.data() + r * slots * hidden + i;
+          float sum = y[0];
+          for (int64_t s = 1; s < slots; ++s) sum += y[s * hidden];
+          summed.y[static_cast<size_t>(r * hidden + i)] = numerics::RoundToBf16(sum);
+        }
+      }
+      const Seam got = RunSeam(slotted, static_cast<int32_t>(rows), rows + 2, true, slots);
+      const Seam want = RunSeam(summed, static_cast<int32_t>(rows), rows + 2, true);
+      const auto same = [&](const std::vector<float>& a, const std::vector<float>& b) {
+        int64_t other = 0;
+        for (size_t i = 0; i < a.size(); ++i) {
+          other += std::isnan(a[i]) != std::isnan(b[i]) || (!std::isnan(a[i]) && std::memcmp(&a[i], &b[i], 4) != 0);
+        }
+        EXPECT_EQ(other, 0) << hidden << ", " << slots << " slots";
+      };
+      same(got.streams, want.streams);
+      same(got.x, want.x);
+      same(got.xq, want.xq);
+      for (const int64_t r : {2, 4}) {  // the norm spreads a NaN over its row
+        for (int64_t i = 0; i < hidden; ++i) ASSERT_TRUE(std::isnan(got.x[static_cast<size_t>(r * hidden + i)]));
+      }
+      for (int64_t i = 0; i < hidden; ++i) ASSERT_FALSE(std::isnan(got.x[static_cast<size_t>(3 * hidden + i)]));
     }
   }
 }
