@@ -45,7 +45,8 @@ struct RowKeys {
 
 inline constexpr uint32_t kNanPairs = 0x7FC07FC0u;
 
-// Eight e4m3 codes times a ue8m0 scale, exactly. Even codes of a word are in bits 0-7 and 16-23.
+// Eight e4m3 codes times a ue8m0 scale, rounded to bf16, which is exact for all scales that are written (2^-22 and
+// above; 2^-127 would be zero here). A NaN is a scale of 255: no writer has NaN codes without it.
 __device__ inline uint4 ExpandWindow(uint2 codes, uint32_t scale) {
   const uint32_t up = PowerPairs(120), rest = scale == 255 ? kNanPairs : PowerPairs(static_cast<int>(scale) - 127);
   uint4 out;

@@ -3,12 +3,15 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "cuda/test_device.h"
 #include "numerics/bf16.h"
+#include "numerics/e4m3.h"
 #include "ops/attention/attention_sm90.h"
 #include "ops/attention/attention_test_world.h"
 
@@ -24,6 +27,8 @@ using testing::Shape;
 using testing::World;
 using testing::WorldSpec;
 
+constexpr uint16_t kPoison = 0x7FA5;  // a NaN
+
 class AttentionSm90Test : public cuda::DeviceTest {};
 
 // A world's memory on the device.
@@ -33,6 +38,7 @@ class DeviceWorld {
     staging_ = ToDevice(world.staging());
     slab_ = ToDevice(world.slab());
     std::vector<SequenceKv> kv = world.sequences_kv();
+    sequences_kv_ = kv;
     for (size_t i = 0; i < kv.size(); ++i) {
       slots_.push_back(ToDevice(world.slots()[i]));
       pages_.push_back(ToDevice(world.page_lists()[i]));
@@ -57,17 +63,29 @@ class DeviceWorld {
     }
   }
 
-  // Rows [first, first + count) of max_rows.
-  std::vector<float> Run(int64_t first, int64_t count, int64_t max_rows, int64_t max_window,
-                         void (*attention)(const AttentionSm90Params&, cudaStream_t)) {
-    const AttentionParams& h = host_;
-    const DeviceBuffer<int32_t> num_rows = ToDevice(std::vector<int32_t>{static_cast<int32_t>(count)});
-    const int64_t row = h.heads * h.dim;
-    const DeviceBuffer<uint16_t> out = ToDevice(std::vector<uint16_t>(static_cast<size_t>(max_rows * row), 0x7FA5));
-    const DeviceBuffer<float> scratch =
-        ToDevice(std::vector<float>(AttentionScratchFloats(max_window, h.selected_stride), NAN));
+  // A step's own memory; outputs and scratch are NaN before.
+  struct Step {
+    DeviceBuffer<int32_t> num_rows;
+    DeviceBuffer<uint16_t> out;
+    DeviceBuffer<float> scratch;
     AttentionSm90Params p;
-    p.num_rows = num_rows.data();
+
+    std::vector<float> Result() const {
+      std::vector<float> result;
+      for (const uint16_t code : ToHost(out)) result.push_back(numerics::Bf16ToFloat(code));
+      return result;
+    }
+  };
+  // Rows [first, first + count) of max_rows.
+  Step Prepare(int64_t first, int64_t count, int64_t max_rows, int64_t max_window) const {
+    const AttentionParams& h = host_;
+    const int64_t row = h.heads * h.dim;
+    Step step;
+    step.num_rows = ToDevice(std::vector<int32_t>{static_cast<int32_t>(count)});
+    step.out = ToDevice(std::vector<uint16_t>(static_cast<size_t>(max_rows * row), kPoison));
+    step.scratch = ToDevice(std::vector<float>(AttentionScratchFloats(max_window, h.selected_stride), NAN));
+    AttentionSm90Params& p = step.p;
+    p.num_rows = step.num_rows.data();
     p.max_rows = max_rows;
     p.rows = {0, positions_.data() + first, sequences_.data() + first, window_begin_.data() + first, kv_.data(), 0};
     p.heads = h.heads;
@@ -87,17 +105,41 @@ class DeviceWorld {
       p.entries = h.entries;
       p.entries.slab = slab_.data();
     }
-    p.scratch = scratch.data();
-    p.out = reinterpret_cast<__nv_bfloat16*>(out.data());
-    attention(p, nullptr);
+    p.scratch = step.scratch.data();
+    p.out = reinterpret_cast<__nv_bfloat16*>(step.out.data());
+    return step;
+  }
+  std::vector<float> Run(int64_t first, int64_t count, int64_t max_rows, int64_t max_window,
+                         void (*attention)(const AttentionSm90Params&, cudaStream_t)) const {
+    const Step step = Prepare(first, count, max_rows, max_window);
+    attention(step.p, nullptr);
     SENKO_CUDA(cudaDeviceSynchronize());
-    std::vector<float> result;
-    for (const uint16_t code : ToHost(out)) result.push_back(numerics::Bf16ToFloat(code));
-    return result;
+    return step.Result();
+  }
+
+  // Makes block `block` of a window row (32 values) or of an entry (16 values) what the quantisers write for a NaN.
+  void PoisonWindow(int32_t sequence, int64_t position, int64_t block) {
+    const auto s = static_cast<size_t>(sequence);
+    const SequenceKv& kv = sequences_kv_[s];
+    const WindowView& w = host_.window;
+    uint8_t* row = position >= kv.first_new
+                       ? staging_.data() + (kv.staging_begin + position - kv.first_new) * w.row_stride
+                       : slots_[s].data() + w.ring_offset + position % w.ring_rows * w.row_stride;
+    SENKO_CUDA(cudaMemset(row + block * 32, numerics::kE4m3Nan, 32));
+    SENKO_CUDA(cudaMemset(row + host_.dim + block, 0xFF, 1));
+  }
+  void PoisonEntry(const World& world, int32_t sequence, int64_t entry, int64_t block) {
+    const EntryView& e = host_.entries;
+    const int64_t page =
+        world.page_lists()[static_cast<size_t>(sequence)][static_cast<size_t>(entry / e.entries_per_page)];
+    uint8_t* row = slab_.data() + page * e.page_bytes + e.entry_offset + entry % e.entries_per_page * e.entry_stride;
+    SENKO_CUDA(cudaMemset(row + block * 8, 0x77, 8));
+    SENKO_CUDA(cudaMemset(row + host_.dim / 2 + block, numerics::kE4m3Nan, 1));
   }
 
  private:
   AttentionParams host_;
+  std::vector<SequenceKv> sequences_kv_;
   DeviceBuffer<uint8_t> staging_, slab_;
   std::vector<DeviceBuffer<uint8_t>> slots_;
   std::vector<DeviceBuffer<int32_t>> pages_;
@@ -108,22 +150,28 @@ class DeviceWorld {
   DeviceBuffer<uint16_t> q_;
 };
 
+// Rows of three sequences: from the start on, across the first new position, and far on.
+WorldSpec SomeRows(const Shape& shape, uint32_t seed) {
+  WorldSpec spec;
+  spec.shape = shape;
+  spec.seed = seed;
+  spec.round_bf16 = true;
+  const int64_t far = 2 * shape.window + 700;
+  for (const RowSpec& row : Rows(shape, 0, 0, 3, seed)) spec.rows.push_back(row);
+  for (const RowSpec& row : Rows(shape, 1, shape.window + 1, 7, seed)) spec.rows.push_back(row);
+  for (const RowSpec& row : Rows(shape, 2, far, 8, seed)) spec.rows.push_back(row);
+  spec.first_new = {0, shape.window + 3, far};
+  return spec;
+}
+
 TEST_F(AttentionSm90Test, AgreesWithTheReferenceAndWithItself) {
   uint32_t seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   for (const Shape& shape : {Shape{64, 512, 64, 128, 512}, Shape{64, 512, 64, 128, 0}, Shape{20, 512, 64, 128, 100},
                              Shape{64, 512, 64, 300, 40}, Shape{8, 64, 16, 16, 8}, Shape{4, 96, 32, 40, 100}}) {
     for (const uint8_t poison : {0x7F, 0xFF}) {
-      WorldSpec spec;
-      spec.shape = shape;
-      spec.seed = ++seed;
-      spec.round_bf16 = true;
+      WorldSpec spec = SomeRows(shape, ++seed);
       spec.poison = poison;
-      const int64_t far = 2 * shape.window + 700;
-      for (const RowSpec& row : Rows(shape, 0, 0, 3, seed)) spec.rows.push_back(row);
-      for (const RowSpec& row : Rows(shape, 1, shape.window + 1, 7, seed)) spec.rows.push_back(row);
-      for (const RowSpec& row : Rows(shape, 2, far, 8, seed)) spec.rows.push_back(row);
-      spec.first_new = {0, shape.window + 3, far};
       World world(spec);
       const std::vector<float> expected = world.Run(AttentionReference);
       DeviceWorld device(world);
@@ -155,6 +203,75 @@ TEST_F(AttentionSm90Test, AgreesWithTheReferenceAndWithItself) {
           const std::vector<float> whole = device.Run(first, count, count, shape.window, AttentionWholeSm90);
           EXPECT_EQ(std::memcmp(whole.data(), all.data() + first * each, whole.size() * 4), 0) << first << " " << count;
         }
+      }
+    }
+  }
+}
+
+// A NaN in a key is seen in every output of the rows that attend to it, and nowhere else.
+TEST_F(AttentionSm90Test, ANanKeyReachesTheOutput) {
+  const uint32_t seed = std::random_device{}();
+  for (const Shape& shape : {Shape{64, 512, 64, 128, 512}, Shape{20, 512, 64, 100, 30}, Shape{8, 64, 16, 16, 8}}) {
+    const WorldSpec spec = SomeRows(shape, seed);
+    World world(spec);
+    const int64_t n = world.num_rows(), each = shape.heads * shape.dim, far = spec.first_new[2];
+    const std::vector<float> clean = DeviceWorld(world).Run(0, n, n, shape.window, AttentionSm90);
+    struct Key {
+      bool entry;
+      int32_t sequence;
+      int64_t index;
+    };
+    const Key keys[] = {{false, 2, far - shape.window + 3},  // in the ring
+                        {false, 2, far + 5},                 // new
+                        {true, 2, spec.rows.back().selected[3]},
+                        {true, 1, spec.rows[5].selected.back()}};
+    for (const Key& key : keys) {
+      DeviceWorld device(world);
+      const int64_t block = shape.dim / (key.entry ? 16 : 32) - 1;  // of the rotated dims
+      if (key.entry) {
+        device.PoisonEntry(world, key.sequence, key.index, block);
+      } else {
+        device.PoisonWindow(key.sequence, key.index, block);
+      }
+      const auto check = [&](const std::vector<float>& got, int64_t first, const char* what) {
+        for (size_t i = 0; i < got.size(); ++i) {
+          const RowSpec& row = spec.rows[static_cast<size_t>(first) + i / static_cast<size_t>(each)];
+          const bool sees =
+              row.sequence == key.sequence &&
+              (key.entry ? std::count(row.selected.begin(), row.selected.end(), static_cast<int32_t>(key.index)) > 0
+                         : row.window_begin <= key.index && key.index <= row.position);
+          const float was = clean[static_cast<size_t>(first * each) + i];
+          ASSERT_TRUE(sees ? std::isnan(got[i]) : std::memcmp(&got[i], &was, 4) == 0)
+              << what << (key.entry ? ", entry " : ", position ") << key.index << " of sequence " << key.sequence
+              << ", output " << i << ", seed " << seed;
+        }
+      };
+      check(device.Run(0, n, n, shape.window, AttentionSm90), 0, "all rows");
+      check(device.Run(n - 8, 8, 8, shape.window, AttentionSm90), n - 8, "few rows");
+      check(device.Run(3, 7, 7, shape.window, AttentionSm90), 3, "few rows");
+    }
+  }
+}
+
+// One captured launch for any number of rows, keys split (to 12 rows) or not.
+TEST_F(AttentionSm90Test, AGraphServesOtherCounts) {
+  const uint32_t seed = std::random_device{}();
+  for (const Shape& shape : {Shape{64, 512, 64, 128, 512}, Shape{64, 512, 64, 128, 0}, Shape{8, 64, 16, 16, 8}}) {
+    World world(SomeRows(shape, seed));
+    const DeviceWorld device(world);
+    const int64_t n = world.num_rows(), each = shape.heads * shape.dim;
+    const std::vector<float> all = device.Run(0, n, n, shape.window, AttentionSm90);
+    for (const int64_t max_rows : {int64_t{4}, kAttentionSplitRows, n}) {
+      const DeviceWorld::Step step = device.Prepare(0, max_rows, max_rows, shape.window);
+      cuda::CapturedGraph graph([&](cudaStream_t stream) { AttentionSm90(step.p, stream); });
+      for (const int64_t rows : {max_rows, int64_t{1}, int64_t{0}, int64_t{3}, max_rows}) {
+        cuda::Overwrite(step.num_rows, {static_cast<int32_t>(rows)});
+        cuda::Overwrite(step.out, std::vector<uint16_t>(step.out.size(), kPoison));
+        graph.Run();
+        const std::vector<float> got = step.Result();
+        const auto live = static_cast<size_t>(rows * each);
+        EXPECT_EQ(std::memcmp(got.data(), all.data(), live * 4), 0) << rows << " of " << max_rows << ", seed " << seed;
+        for (size_t i = live; i < got.size(); ++i) ASSERT_TRUE(std::isnan(got[i])) << rows << " of " << max_rows;
       }
     }
   }

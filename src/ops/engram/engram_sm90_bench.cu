@@ -17,16 +17,10 @@ namespace {
 using cuda::DeviceBuffer;
 using cuda::FillRandom;
 using cuda::MappedBuffer;
+using cuda::ToDevice;
 
 constexpr int64_t kDim = 256, kTableRows = (int64_t{16} << 30) / kDim, kVocab = int64_t{1} << 17, kHidden = 5120;
 constexpr int32_t kHeads = 8, kMaxNgram = 4;
-
-template <typename T>
-DeviceBuffer<T> Device(const std::vector<T>& host) {
-  DeviceBuffer<T> device(host.size());
-  SENKO_CUDA(cudaMemcpy(device.data(), host.data(), device.bytes(), cudaMemcpyHostToDevice));
-  return device;
-}
 
 EngramHashSm90 Hash() {
   EngramHashSm90 hash;
@@ -50,10 +44,10 @@ void Gather(const MappedBuffer<uint8_t>& values, const MappedBuffer<uint8_t>& sc
   FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(map.data()), map.size(), 0xFFFF, 0);
   std::vector<int64_t> at(ids.size());
   for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int64_t>(i);
-  const DeviceBuffer<int64_t> positions = Device(at), begins = Device(std::vector<int64_t>{0});
-  const DeviceBuffer<int32_t> sequences = Device(std::vector<int32_t>(ids.size(), 0)),
-                              count = Device(std::vector<int32_t>{static_cast<int32_t>(tokens)});
-  const DeviceBuffer<const int32_t*> pointers = Device(std::vector<const int32_t*>{ids.data()});
+  const DeviceBuffer<int64_t> positions = ToDevice(at), begins = ToDevice(std::vector<int64_t>{0});
+  const DeviceBuffer<int32_t> sequences = ToDevice(std::vector<int32_t>(ids.size(), 0)),
+                              count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(tokens)});
+  const DeviceBuffer<const int32_t*> pointers = ToDevice(std::vector<const int32_t*>{ids.data()});
   EngramGatherSm90Params p;
   p.hash = Hash();
   const DeviceBuffer<__nv_bfloat16> out(static_cast<size_t>(tokens * p.hash.slots() * kDim));
@@ -89,7 +83,7 @@ void Inject(int64_t rows, cudaStream_t stream) {
   FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(kv.data()), kv.bytes() / 4, 0x80FF80FFu, 0x3F003F00u);
   FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(streams.data()), streams.bytes() / 4, 0x80FF80FFu, 0x3F003F00u);
   FillRandom<<<64, 256>>>(reinterpret_cast<uint32_t*>(weight.data()), weight.size(), 0x80FFFFFFu, 0x3F000000u);
-  const DeviceBuffer<int32_t> count = Device(std::vector<int32_t>{static_cast<int32_t>(rows)});
+  const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(rows)});
   EngramInjectSm90Params p;
   p.rows = count.data();
   p.max_rows = rows;

@@ -238,26 +238,13 @@ TEST_F(EngramSm90Test, AGraphServesOtherCounts) {
   const World w = MakeWorld({4, 8, 256}, 50, random);
   const std::vector<uint16_t> want = Want(w);
   OnDevice d(w, 50, true, 4);
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  SENKO_CUDA(cudaStreamCreate(&stream));
-  SENKO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  EngramGatherSm90(d.p, stream);
-  SENKO_CUDA(cudaStreamEndCapture(stream, &graph));
-  SENKO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  cuda::CapturedGraph graph([&](cudaStream_t stream) { EngramGatherSm90(d.p, stream); });
   for (const int32_t rows : {50, 1, 0, 33}) {
-    const std::vector<uint16_t> poison(d.out.size(), kPoison);
-    SENKO_CUDA(cudaMemcpy(d.out.data(), poison.data(), d.out.bytes(), cudaMemcpyHostToDevice));
-    SENKO_CUDA(cudaMemcpy(d.count.data(), &rows, 4, cudaMemcpyHostToDevice));
-    SENKO_CUDA(cudaDeviceSynchronize());
-    SENKO_CUDA(cudaGraphLaunch(exec, stream));
-    SENKO_CUDA(cudaStreamSynchronize(stream));
+    cuda::Overwrite(d.out, std::vector<uint16_t>(d.out.size(), kPoison));
+    cuda::Overwrite(d.count, {rows});
+    graph.Run();
     Compare(ToHost(d.out), want, static_cast<size_t>(rows * w.slots() * w.shape.dim), "graph");
   }
-  SENKO_CUDA(cudaGraphExecDestroy(exec));
-  SENKO_CUDA(cudaGraphDestroy(graph));
-  SENKO_CUDA(cudaStreamDestroy(stream));
 }
 
 // Rows past the table's end, and tokens that nobody brought, are NaN and nothing is read for them.
@@ -429,32 +416,20 @@ TEST_F(EngramSm90Test, AnInjectedRowHasTheSameBitsAmongAnyRows) {
   const Injection in = MakeInjection(most, hidden, random);
   const std::vector<uint16_t> all = InjectionOnDevice(in, most, true).Run(static_cast<int32_t>(most)),
                               before = Codes(in.x);
-  cudaStream_t stream;
-  SENKO_CUDA(cudaStreamCreate(&stream));
   for (const int64_t max_rows : {int64_t{1}, int64_t{20}, most}) {
     InjectionOnDevice d(in, max_rows, true);
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    SENKO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    EngramInjectSm90(d.p, stream);
-    SENKO_CUDA(cudaStreamEndCapture(stream, &graph));
-    SENKO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    cuda::CapturedGraph graph([&](cudaStream_t stream) { EngramInjectSm90(d.p, stream); });
     for (const int32_t rows : {0, 1, 19, 299}) {
       if (rows > max_rows) continue;
-      SENKO_CUDA(cudaMemcpy(d.streams.data(), before.data(), before.size() * 2, cudaMemcpyHostToDevice));
-      SENKO_CUDA(cudaMemcpy(d.count.data(), &rows, 4, cudaMemcpyHostToDevice));
-      SENKO_CUDA(cudaDeviceSynchronize());
-      SENKO_CUDA(cudaGraphLaunch(exec, stream));
-      SENKO_CUDA(cudaStreamSynchronize(stream));
+      cuda::Overwrite(d.streams, before);
+      cuda::Overwrite(d.count, {rows});
+      graph.Run();
       const std::vector<uint16_t> got = ToHost(d.streams);
       const auto live = static_cast<size_t>(rows * 4 * hidden);
       EXPECT_EQ(std::memcmp(got.data(), all.data(), live * 2), 0) << rows;
       EXPECT_EQ(std::memcmp(got.data() + live, before.data() + live, (before.size() - live) * 2), 0) << rows;
     }
-    SENKO_CUDA(cudaGraphExecDestroy(exec));
-    SENKO_CUDA(cudaGraphDestroy(graph));
   }
-  SENKO_CUDA(cudaStreamDestroy(stream));
 }
 
 // A stream of zeros: dot is +0 and gates a little above a half. All but zero: each root takes its factor alone.

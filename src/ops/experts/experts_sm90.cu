@@ -205,6 +205,9 @@ int64_t ExpertBlock(int64_t rows, int64_t topk, int64_t num_experts) {
 void ExpertsSm90(const ExpertsSm90Params& p, cudaStream_t stream) {
   if (p.max_items == 0) return;
   SENKO_CHECK(p.weights.inter % 64 == 0 && p.weights.hidden % 64 == 0);
+  const int64_t most_pairs = p.max_items * p.block;  // where rows begin is counted in 32 bits
+  SENKO_CHECK((most_pairs / p.topk + 1) * (p.weights.hidden / 8) < int64_t{kNoRow});
+  SENKO_CHECK(most_pairs * (p.weights.inter / 8) < int64_t{kNoRow});
   LaunchFormat<true>(p, stream);
   LaunchFormat<false>(p, stream);
 }

@@ -17,7 +17,9 @@ namespace senko::ops {
 // the same columns; then expert lies behind expert.
 struct ExpertTiles {
   WeightFormat format = WeightFormat::kFp4;
-  int64_t inter = 0;  // a multiple of 64
+  // Multiples of 64, or refused. Who tiles another `inter` (288, of 2,304 over 8 GPUs) pads it with rows of zeros in up
+  // and columns of zeros in down, which add nothing.
+  int64_t inter = 0;
   int64_t hidden = 0;
   const uint8_t* up = nullptr;  // [experts][2 * inter / 64 tiles] of hidden columns
   const uint8_t* up_scales = nullptr;

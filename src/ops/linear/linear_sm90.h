@@ -38,6 +38,7 @@ size_t TileScaleBytes(WeightFormat format, int64_t out, int64_t in);
 struct TileFaults {
   uint32_t nan_codes = 0;     // of e4m3, or a scale of 255
   uint32_t large_scales = 0;  // beyond what a bf16 multiplier holds: 2^7 for kFp8, 2^1 for kFp4
+  uint32_t small_codes = 0;   // of e4m3, which their scale, below 2^-124, makes no multiple of bf16's smallest value
 };
 
 // `data` and `scale`: device memory, as the checkpoint stores them, of outputs [0, out). Writes tiles and scales of

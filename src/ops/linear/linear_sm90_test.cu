@@ -169,7 +169,7 @@ TEST_P(LinearSm90Test, AgreesWithTheTruthAndWithItselfForAnyRows) {
     const Stored w = RandomWeight(GetParam(), size.out, size.in, random);
     const OnDevice d = Upload(w);
     const TileFaults faults = ToHost(d.faults)[0];
-    EXPECT_EQ(faults.nan_codes + faults.large_scales, 0u);
+    EXPECT_EQ(faults.nan_codes + faults.large_scales + faults.small_codes, 0u);
     constexpr int kMost = 300;
     const int64_t x_stride = size.in + 8, y_stride = size.out + 8;
     const DeviceBuffer<__nv_bfloat16> x = RandomRows(kMost, kMost, size.in, x_stride, random);
@@ -324,6 +324,87 @@ TEST_P(LinearSm90Test, RowsThatAreNotThereDoNotMatter) {
   }
 }
 
+// One captured launch of each kernel for any number of rows.
+TEST_P(LinearSm90Test, AGraphServesOtherCounts) {
+  std::mt19937_64 random(std::random_device{}());
+  constexpr int64_t kMost = 140, kOut = 192, kIn = 1280;
+  const OnDevice d = Upload(RandomWeight(GetParam(), kOut, kIn, random));
+  const DeviceBuffer<__nv_bfloat16> x = RandomRows(kMost, kMost, kIn, kIn, random);
+  const std::vector<float> all = RunLinear(d, x, kIn, kMost, kMost, kOut, true, LinearWideSm90);
+  const DeviceBuffer<int32_t> count(1);
+  const DeviceBuffer<float> y(all.size());
+  LinearSm90Params p;
+  p.rows = count.data();
+  p.max_rows = kMost;
+  p.x = x.data();
+  p.x_stride = kIn;
+  p.weight = d.weight;
+  p.y_float = y.data();
+  p.y_stride = kOut;
+  for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+    cuda::CapturedGraph graph([&](cudaStream_t stream) { linear(p, stream); });
+    for (const int32_t rows : {140, 1, 0, 17, 129}) {
+      cuda::Overwrite(count, {rows});
+      cuda::Overwrite(y, std::vector<float>(y.size(), NAN));
+      graph.Run();
+      const std::vector<float> got = ToHost(y);
+      int64_t wrong = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        wrong += i < static_cast<size_t>(rows * kOut) ? !SameBits(got[i], all[i]) : !std::isnan(got[i]);
+      }
+      EXPECT_EQ(wrong, 0) << NameOf(linear) << ' ' << rows;
+    }
+  }
+}
+
+// Each code with each scale that is not refused, against 2^60 in one column: the very product. (2^60, so that no sum is
+// below float32's normal values.)
+TEST_P(LinearSm90Test, EveryCodeTimesEveryScaleIsExact) {
+  if (GetParam() == WeightFormat::kBf16) return;
+  const bool fp8 = GetParam() == WeightFormat::kFp8;
+  constexpr int64_t kIn = 64;
+  const int64_t scales = fp8 ? 135 : 129, out = fp8 ? 32 * scales : 2 * scales;
+  Stored w{GetParam(), out, kIn, {}, {}};
+  w.data.resize(static_cast<size_t>(out * w.row_bytes()));
+  for (size_t i = 0; i < w.data.size(); ++i) {
+    const auto v = static_cast<uint8_t>(i % 254);
+    w.data[i] = fp8 ? (v < 127 ? v : v + 1) : static_cast<uint8_t>(i * 37 + i / 32);  // no NaN; all pairs of nibbles
+  }
+  for (int64_t s = 0; s < (fp8 ? scales : out); ++s) w.scale.insert(w.scale.end(), 2, static_cast<uint8_t>(s % scales));
+  const OnDevice d = Upload(w);
+  std::vector<uint16_t> x(kIn * kIn);
+  for (size_t i = 0; i < kIn; ++i) x[i * kIn + i] = numerics::FloatToBf16(0x1p60f);
+  DeviceBuffer<__nv_bfloat16> rows(x.size());
+  SENKO_CUDA(cudaMemcpy(rows.data(), x.data(), rows.bytes(), cudaMemcpyHostToDevice));
+  std::vector<float> want(static_cast<size_t>(kIn * out));
+  std::vector<bool> seen(256);
+  uint32_t small = 0;
+  for (int64_t o = 0; o < out; ++o) {
+    for (int64_t k = 0; k < kIn; ++k) {
+      const uint8_t byte = w.data[static_cast<size_t>(fp8 ? o * kIn + k : (o * kIn + k) / 2)];
+      const uint8_t code = fp8 ? byte : k % 2 == 0 ? byte & 15 : byte >> 4;
+      const uint8_t scale = w.scale[static_cast<size_t>((fp8 ? o / 32 : o) * 2 + k / 32)];
+      const float value = fp8 ? numerics::E4m3ToFloat(code) : numerics::E2m1ToFloat(code);
+      const float product = value * numerics::Ue8m0ToFloat(scale);  // exact in float32
+      const bool lost = numerics::RoundToBf16(product) != product;
+      small += lost;
+      seen[code] = true;
+      want[static_cast<size_t>(k * out + o)] = lost ? NAN : product * 0x1p60f;
+    }
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), fp8 ? 254 : 16);
+  SENKO_CUDA(cudaDeviceSynchronize());
+  const TileFaults faults = ToHost(d.faults)[0];
+  EXPECT_EQ(faults.nan_codes + faults.large_scales, 0u);
+  EXPECT_EQ(faults.small_codes, small);
+  for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+    const std::vector<float> y = RunLinear(d, rows, kIn, kIn, kIn, out, true, linear);
+    int64_t wrong = 0;
+    for (size_t i = 0; i < y.size(); ++i) wrong += !std::isnan(want[i]) && y[i] != want[i];
+    EXPECT_EQ(wrong, 0) << NameOf(linear);
+  }
+}
+
 // What cannot be computed exactly is counted.
 TEST_P(LinearSm90Test, FaultsAreCounted) {
   if (GetParam() == WeightFormat::kBf16) return;
@@ -337,6 +418,7 @@ TEST_P(LinearSm90Test, FaultsAreCounted) {
   const TileFaults faults = ToHost(d.faults)[0];
   EXPECT_EQ(faults.nan_codes, GetParam() == WeightFormat::kFp8 ? 2u : 1u);
   EXPECT_EQ(faults.large_scales, 1u);
+  EXPECT_EQ(faults.small_codes, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(

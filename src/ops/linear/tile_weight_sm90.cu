@@ -33,6 +33,14 @@ __device__ uint32_t Code(const Source& s, int64_t row, int64_t column) {
   return p[0] | static_cast<uint32_t>(p[1]) << 8;
 }
 
+// Whether an e4m3 code times 2^(scale - 127) is no multiple of 2^-133, bf16's smallest value.
+__device__ bool IsSmall(uint32_t code, uint32_t scale) {
+  if (scale > 2) return false;
+  const uint32_t exponent = code >> 3 & 15u, mantissa = code & 7u;
+  const uint32_t digits = exponent == 0 ? mantissa : (8u + mantissa) << (exponent - 1);  // in 2^-9
+  return (digits << scale) % 8 != 0;
+}
+
 __global__ void TileKernel(Source s, uint4* tiles, int64_t count, TileFaults* faults) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
@@ -47,7 +55,9 @@ __global__ void TileKernel(Source s, uint4* tiles, int64_t count, TileFaults* fa
     return Code(s, row + j % 2 * 8, column + step * 16 + j / 2 * 8 + half);
   };
   uint32_t words[4] = {};
-  uint32_t nan_codes = 0;
+  uint32_t nan_codes = 0, small_codes = 0;
+  uint32_t scale = UINT32_MAX;  // of all 16 codes of e4m3
+  if (s.format == WeightFormat::kFp8 && row < s.out) scale = s.scale[row / 32 * (s.in / 32) + column / 32];
   for (int k = 0; k < 4; ++k) {
     for (int j = 0; j < 4; ++j) {
       for (int half = 0; half < 2; ++half) {
@@ -57,6 +67,7 @@ __global__ void TileKernel(Source s, uint4* tiles, int64_t count, TileFaults* fa
           if (j / 2 != k % 2) continue;
           const uint32_t c = code(k / 2, j, half);
           nan_codes += (c & 0x7Fu) == 0x7Fu;
+          small_codes += IsSmall(c, scale);
           words[k] |= c << (8 * (j % 2) + 16 * half);
         } else if (j == k) {
           words[k] |= code(0, j, half) << (16 * half);
@@ -65,6 +76,7 @@ __global__ void TileKernel(Source s, uint4* tiles, int64_t count, TileFaults* fa
     }
   }
   if (nan_codes > 0) atomicAdd(&faults->nan_codes, nan_codes);
+  if (small_codes > 0) atomicAdd(&faults->small_codes, small_codes);
   tiles[i] = make_uint4(words[0], words[1], words[2], words[3]);
 }
 

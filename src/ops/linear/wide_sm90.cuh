@@ -166,6 +166,7 @@ __device__ void WideConsume(const WideRing<Tiles, kRows>& r, const WideWeights& 
     previous = static_cast<int>(slot);
   }
   WgmmaWait<0>();
+  WgmmaFenceRegisters(sums);
 #pragma unroll
   for (int i = 0; i < kRows / 2; ++i) total[i] = __fadd_rn(total[i], sums[i]);
 }

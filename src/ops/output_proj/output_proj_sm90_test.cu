@@ -207,21 +207,12 @@ TEST_F(OutputProjSm90Test, AGraphServesOtherCountsAndANanPasses) {
   const DeviceBuffer<int32_t> count(1);
   const DeviceBuffer<uint16_t> u(static_cast<size_t>(most * width)), y(static_cast<size_t>(most * size.hidden));
   OutputProjSm90Params p{count.data(), most, size.groups, Bf16(o), wo_a.tiled(), wo_b.tiled(), Bf16(u), Bf16(y), true};
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  SENKO_CUDA(cudaStreamCreate(&stream));
-  SENKO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  OutputProjSm90(p, stream);
-  SENKO_CUDA(cudaStreamEndCapture(stream, &graph));
-  SENKO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  cuda::CapturedGraph graph([&](cudaStream_t stream) { OutputProjSm90(p, stream); });
   for (const int32_t rows : {40, 1, 0, 17}) {
-    SENKO_CUDA(cudaMemcpy(count.data(), &rows, 4, cudaMemcpyHostToDevice));
+    cuda::Overwrite(count, {rows});
     SENKO_CUDA(cudaMemset(y.data(), 0xFF, y.bytes()));
     SENKO_CUDA(cudaMemset(u.data(), 0xFF, u.bytes()));
-    SENKO_CUDA(cudaDeviceSynchronize());
-    SENKO_CUDA(cudaGraphLaunch(exec, stream));
-    SENKO_CUDA(cudaStreamSynchronize(stream));
+    graph.Run();
     const std::vector<uint16_t> got = ToHost(y);
     for (size_t i = 0; i < got.size(); ++i) {
       const bool live = i < static_cast<size_t>(rows * size.hidden);
@@ -232,9 +223,6 @@ TEST_F(OutputProjSm90Test, AGraphServesOtherCountsAndANanPasses) {
       }
     }
   }
-  SENKO_CUDA(cudaGraphExecDestroy(exec));
-  SENKO_CUDA(cudaGraphDestroy(graph));
-  SENKO_CUDA(cudaStreamDestroy(stream));
 }
 
 }  // namespace

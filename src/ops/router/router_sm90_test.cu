@@ -50,7 +50,7 @@ Gate MakeGate(int64_t experts, int64_t hidden, int64_t topk, int64_t rows, std::
   return g;
 }
 
-Routed Route(const Gate& g, int32_t rows, int64_t max_rows) {
+Routed Route(const Gate& g, int32_t rows, int64_t max_rows, bool normalise = true) {
   const DeviceBuffer<uint16_t> codes = ToDevice(g.codes), x = ToDevice(g.x);
   const DeviceBuffer<uint8_t> tiles(TileBytes(WeightFormat::kBf16, g.experts, g.hidden));
   const DeviceBuffer<TileFaults> faults = ToDevice(std::vector<TileFaults>(1));
@@ -76,6 +76,7 @@ Routed Route(const Gate& g, int32_t rows, int64_t max_rows) {
   p.is_image = is_image.data();
   p.temperature = 0.8f;
   p.scaling = 1.5f;
+  p.normalise = normalise;
   p.scores = scores.data();
   p.ids = ids.data();
   p.weights = weights.data();
@@ -84,9 +85,35 @@ Routed Route(const Gate& g, int32_t rows, int64_t max_rows) {
   return {ToHost(ids), ToHost(weights)};
 }
 
+// The reference of these rows, and its scores.
+Routed Reference(const Gate& g, int64_t rows, bool normalise, std::vector<float>* scores) {
+  ThreadPool pool(4);
+  std::vector<float> x(g.x.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = numerics::Bf16ToFloat(g.x[i]);
+  Routed want{std::vector<int32_t>(static_cast<size_t>(rows * g.topk)),
+              std::vector<float>(static_cast<size_t>(rows * g.topk))};
+  scores->resize(static_cast<size_t>(rows * g.experts));
+  RouterParams r;
+  r.rows = rows;
+  r.num_experts = g.experts;
+  r.topk = g.topk;
+  r.x = x.data();
+  r.gate = {WeightFormat::kBf16, g.experts, g.hidden, reinterpret_cast<const uint8_t*>(g.codes.data()), nullptr};
+  r.bias = g.bias.data();
+  r.bias_vl = g.bias_vl.data();
+  r.is_image = g.is_image.data();
+  r.temperature = 0.8f;
+  r.scaling = 1.5f;
+  r.normalise = normalise;
+  r.scores = scores->data();
+  r.ids = want.ids.data();
+  r.weights = want.weights.data();
+  RouterReference(r, pool);
+  return want;
+}
+
 TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
   std::mt19937_64 random(std::random_device{}());
-  ThreadPool pool(4);
   struct Size {
     int64_t experts, hidden, topk;
   };
@@ -97,26 +124,10 @@ TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
       g.codes[static_cast<size_t>(5 * size.hidden + k)] = g.codes[static_cast<size_t>(3 * size.hidden + k)];
     }
     g.bias[5] = g.bias[3] = g.bias_vl[5] = g.bias_vl[3] = 3.0f;
-    std::vector<float> x(g.x.size()), scores(static_cast<size_t>(kRows * size.experts));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = numerics::Bf16ToFloat(g.x[i]);
-    std::vector<int32_t> ids(static_cast<size_t>(kRows * size.topk));
-    std::vector<float> weights(ids.size());
-    RouterParams r;
-    r.rows = kRows;
-    r.num_experts = size.experts;
-    r.topk = size.topk;
-    r.x = x.data();
-    r.gate = {WeightFormat::kBf16, size.experts, size.hidden, reinterpret_cast<const uint8_t*>(g.codes.data()),
-              nullptr};
-    r.bias = g.bias.data();
-    r.bias_vl = g.bias_vl.data();
-    r.is_image = g.is_image.data();
-    r.temperature = 0.8f;
-    r.scaling = 1.5f;
-    r.scores = scores.data();
-    r.ids = ids.data();
-    r.weights = weights.data();
-    RouterReference(r, pool);
+    std::vector<float> scores;
+    const Routed reference = Reference(g, kRows, true, &scores);
+    const std::vector<int32_t>& ids = reference.ids;
+    const std::vector<float>& weights = reference.weights;
     const Routed all = Route(g, kRows, kRows);
     int64_t ties = 0;
     for (int64_t row = 0; row < kRows; ++row) {
@@ -147,6 +158,70 @@ TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
       EXPECT_EQ(std::memcmp(some.ids.data(), all.ids.data(), count * 4), 0) << rows;
       EXPECT_EQ(std::memcmp(some.weights.data(), all.weights.data(), count * 4), 0) << rows;
       for (size_t i = count; i < some.ids.size(); ++i) ASSERT_TRUE(some.ids[i] == -7 && std::isnan(some.weights[i]));
+    }
+  }
+}
+
+TEST_F(RouterSm90Test, WeightsThatAreNotNormalisedAreTheScores) {
+  std::mt19937_64 random(std::random_device{}());
+  constexpr int64_t kRows = 40;
+  for (const int64_t topk : {1, 6}) {
+    const Gate g = MakeGate(48, 256, topk, kRows, random);
+    std::vector<float> scores;
+    Reference(g, kRows, false, &scores);
+    const Routed got = Route(g, kRows, kRows, false);
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t k = 0; k < topk; ++k) {
+        const auto at = static_cast<size_t>(row * topk + k);
+        const float score = scores[static_cast<size_t>(row * g.experts + got.ids[at])];
+        EXPECT_NEAR(got.weights[at], 1.5f * score, 3e-5f * score + 1e-6f);
+      }
+    }
+    if (topk == 1) {  // nothing to normalise by
+      const Routed other = Route(g, kRows, kRows, true);
+      EXPECT_EQ(std::memcmp(got.weights.data(), other.weights.data(), got.weights.size() * 4), 0);
+    }
+  }
+}
+
+// A score or a bias that is NaN comes last, the lower id first; taken all the same, it shows in the weights.
+TEST_F(RouterSm90Test, NanIsLastAndShows) {
+  std::mt19937_64 random(std::random_device{}());
+  constexpr int64_t kRows = 30, kExperts = 8, kHidden = 128;
+  for (const int64_t topk : {6, 8}) {
+    Gate g = MakeGate(kExperts, kHidden, topk, kRows, random);
+    g.codes[5 * kHidden + 17] = 0x7FC1;                                                         // expert 5's scores
+    g.bias[2] = g.bias_vl[2] = NAN;                                                             // expert 2's rank
+    for (int64_t k = 0; k < kHidden; ++k) g.x[static_cast<size_t>(11 * kHidden + k)] = 0xFFC0;  // a row
+    std::vector<float> scores;
+    Reference(g, kRows, true, &scores);
+    for (const bool normalise : {true, false}) {
+      const Routed got = Route(g, kRows, kRows, normalise);
+      for (int64_t row = 0; row < kRows; ++row) {
+        const int32_t* ids = got.ids.data() + row * topk;
+        const float* weights = got.weights.data() + row * topk;
+        std::vector<int32_t> sorted(ids, ids + topk);
+        std::sort(sorted.begin(), sorted.end());
+        if (row == 11) {  // of equals, the lower
+          for (int32_t k = 0; k < topk; ++k) {
+            EXPECT_EQ(ids[k], k);
+            EXPECT_TRUE(std::isnan(weights[k]));
+          }
+          continue;
+        }
+        const float* bias = g.is_image[static_cast<size_t>(row)] != 0 ? g.bias_vl.data() : g.bias.data();
+        const auto rank = [&](int32_t id) { return scores[static_cast<size_t>(row * kExperts + id)] + bias[id]; };
+        for (int k = 1; k < 6; ++k) EXPECT_GE(rank(ids[k - 1]), rank(ids[k]) - 2e-5f);  // also that none is NaN
+        if (topk == 6) {
+          EXPECT_EQ(sorted, (std::vector<int32_t>{0, 1, 3, 4, 6, 7}));
+        } else {
+          EXPECT_EQ(ids[6], 2);
+          EXPECT_EQ(ids[7], 5);
+        }
+        for (int k = 0; k < topk; ++k) {
+          EXPECT_EQ(std::isnan(weights[k]), topk == 8 && (normalise || ids[k] == 5)) << row << ' ' << k;
+        }
+      }
     }
   }
 }
