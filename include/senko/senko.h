@@ -17,17 +17,21 @@ namespace senko {
 
 // Names are vLLM's flags where the same thing exists. 0 means "choose": the choice is in Limits.
 struct EngineOptions {
-  std::string model;                  // checkpoint folder
-  std::string numerics = "model";     // "model", "model-noaq" or "float"
-  std::vector<std::string> op_impl;   // "attention=reference"
-  int threads = 0;                    // of the CPU backend
-  int64_t block_size = 128;           // tokens of a KV page: 64, 128 or 256
-  int64_t kv_cache_memory_bytes = 0;  // pages of global KV and slots of private state together
+  std::string model;                    // checkpoint folder
+  std::string numerics = "model";       // "model", "model-noaq" or "float"
+  std::vector<std::string> op_impl;     // "attention=reference"
+  std::string load_format = "auto";     // "dummy": random weights of config.json's shapes, on a GPU only
+  std::string device = "cpu";           // "cpu" or "cuda"
+  bool cuda_graphs = true;              // false: the same kernels, launched one by one
+  double gpu_memory_utilization = 0.9;  // of the GPU's memory, for everything
+  int threads = 0;                      // of the CPU backend, and for bringing weights to a GPU
+  int64_t block_size = 128;             // tokens of a KV page: 64, 128 or 256
+  int64_t kv_cache_memory_bytes = 0;    // pages of global KV and slots of private state together
   // Window snapshots, used without encoder replay only. Unset: twice what the slots take; 0: none, and so no hits.
   std::optional<int64_t> window_snapshot_memory_bytes;
   int64_t max_model_len = 0;                 // tokens of a prompt and its answer together; a last one is never fed
   int64_t max_num_seqs = 64;                 // sequences running at once
-  int64_t max_num_batched_tokens = 512;      // rows of a step
+  int64_t max_num_batched_tokens = 0;        // rows of a step
   int64_t long_prefill_token_threshold = 0;  // most rows a prompt gets in a step; 0: no such cap
   int64_t max_num_waiting = 1024;            // requests of which nothing has run yet; more are refused as kOverloaded
   bool enable_prefix_caching = true;

@@ -29,7 +29,7 @@ std::vector<int32_t> RandomTokens(const config::ModelConfig& config, int64_t cou
 }
 
 // All of the prompt, in steps of the executor's size. Returns kept rows of the last step.
-int64_t Prefill(runtime::CpuExecutor& executor, runtime::Session& session, const std::vector<int32_t>& prompt) {
+int64_t Prefill(runtime::Executor& executor, runtime::Session& session, const std::vector<int32_t>& prompt) {
   int64_t kept = 0;
   const std::span<const int32_t> all(prompt);
   for (size_t at = 0; at < prompt.size();) {
@@ -68,7 +68,7 @@ bool IsLinear(const std::string& op) {
 
 }  // namespace
 
-ModelBenchResult BenchDecode(runtime::CpuExecutor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
+ModelBenchResult BenchDecode(runtime::Executor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
                              const Machine& machine, runtime::Profile& profile) {
   const config::ModelConfig& config = executor.model().config();
   const std::vector<int32_t> prompt = RandomTokens(config, params.prompt_tokens, 1);
@@ -97,7 +97,7 @@ ModelBenchResult BenchDecode(runtime::CpuExecutor& executor, cache::SlotPool& sl
   return result;
 }
 
-ModelBenchResult BenchPrefill(runtime::CpuExecutor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
+ModelBenchResult BenchPrefill(runtime::Executor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
                               const Machine& machine, runtime::Profile& profile) {
   const config::ModelConfig& config = executor.model().config();
   const std::vector<int32_t> prompt = RandomTokens(config, params.prompt_tokens, 1);

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "bench/machine.h"
 #include "cache/slot_pool.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 #include "runtime/profile.h"
 
 namespace senko::bench {
@@ -29,9 +29,9 @@ struct ModelBenchResult {
 };
 
 // `profile` is the one the executor's model was built with (runtime::ProfiledOps).
-ModelBenchResult BenchDecode(runtime::CpuExecutor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
+ModelBenchResult BenchDecode(runtime::Executor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
                              const Machine& machine, runtime::Profile& profile);
-ModelBenchResult BenchPrefill(runtime::CpuExecutor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
+ModelBenchResult BenchPrefill(runtime::Executor& executor, cache::SlotPool& slots, const ModelBenchParams& params,
                               const Machine& machine, runtime::Profile& profile);
 
 std::string ToText(const ModelBenchResult& result, const Machine& machine);

@@ -21,7 +21,7 @@ std::vector<int32_t> RandomPrompt(const config::ModelConfig& config, int64_t tok
   return ids;
 }
 
-double TimePrefill(runtime::CpuExecutor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
+double TimePrefill(runtime::Executor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
                    runtime::DecoderReplay replay) {
   const auto start = std::chrono::steady_clock::now();
   const auto tokens = static_cast<int64_t>(prompt.size());
@@ -35,7 +35,7 @@ double TimePrefill(runtime::CpuExecutor& executor, cache::SlotPool& slots, std::
 
 }  // namespace
 
-std::vector<ReplayBenchResult> BenchReplay(runtime::CpuExecutor& executor, cache::SlotPool& slots,
+std::vector<ReplayBenchResult> BenchReplay(runtime::Executor& executor, cache::SlotPool& slots,
                                            std::span<const int64_t> prompt_tokens, int repeats,
                                            const ProgressSink& progress) {
   std::vector<ReplayBenchResult> results;

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "cache/slot_pool.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 
 namespace senko::bench {
 
@@ -21,7 +21,7 @@ struct ReplayBenchResult {
   double ratio = 0;  // median of the pairs' trim / full
 };
 
-std::vector<ReplayBenchResult> BenchReplay(runtime::CpuExecutor& executor, cache::SlotPool& slots,
+std::vector<ReplayBenchResult> BenchReplay(runtime::Executor& executor, cache::SlotPool& slots,
                                            std::span<const int64_t> prompt_tokens, int repeats,
                                            const ProgressSink& progress);
 

@@ -34,7 +34,7 @@ double IndexSeconds(const runtime::Profile& profile) {
 
 }  // namespace
 
-std::vector<TtftBenchResult> BenchTtft(runtime::CpuExecutor& executor, cache::SlotPool& slots,
+std::vector<TtftBenchResult> BenchTtft(runtime::Executor& executor, cache::SlotPool& slots,
                                        const TtftBenchParams& params, runtime::Profile& profile,
                                        const ProgressSink& progress) {
   const config::ModelConfig& config = executor.model().config();

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "cache/slot_pool.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 #include "runtime/profile.h"
 
 namespace senko::bench {
@@ -33,7 +33,7 @@ struct TtftBenchResult {
 
 // `profile` is the one the executor's model was built with (runtime::ProfiledOps). The pages hold the longest turn and
 // the token behind it.
-std::vector<TtftBenchResult> BenchTtft(runtime::CpuExecutor& executor, cache::SlotPool& slots,
+std::vector<TtftBenchResult> BenchTtft(runtime::Executor& executor, cache::SlotPool& slots,
                                        const TtftBenchParams& params, runtime::Profile& profile,
                                        const ProgressSink& progress);
 

@@ -1,12 +1,10 @@
 #include "cache/page_pool.h"
 
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "cache/mapping.h"
 
 namespace senko::cache {
 
@@ -29,17 +27,18 @@ PageRef PageRef::Share() const {
   return PageRef(pool_, index_);
 }
 
-PagePool::PagePool(const config::PageLayout& layout, int64_t num_pages) : layout_(layout) {
+PagePool::PagePool(const config::PageLayout& layout, int64_t num_pages, Memory& memory)
+    : layout_(layout), memory_(memory) {
   SENKO_CHECK(num_pages >= 0 && num_pages < (int64_t{1} << 31) - 1);
   slab_bytes_ = static_cast<size_t>(num_pages * layout.page_bytes);
-  slab_ = MapAnonymous(slab_bytes_, "KV pages");
+  slab_ = memory_.Take(slab_bytes_, "KV pages");
   pages_.resize(static_cast<size_t>(num_pages) + 1);
   const auto head = static_cast<int32_t>(num_pages);
   pages_.back().next = pages_.back().prev = head;
   for (int32_t p = head - 1; p >= 0; --p) Link(p);
 }
 
-PagePool::~PagePool() { Unmap(slab_, slab_bytes_); }
+PagePool::~PagePool() { memory_.Give(slab_, slab_bytes_); }
 
 void PagePool::Link(int32_t page) {
   const auto head = static_cast<int32_t>(pages_.size() - 1);
@@ -74,7 +73,7 @@ std::optional<PageRef> PagePool::Allocate() {
   p.references = 1;
 #ifndef NDEBUG
   // Without KV sources a page is empty and there is no slab.
-  if (slab_ != nullptr) std::memset(data(page), 0xFF, static_cast<size_t>(layout_.page_bytes));
+  if (slab_ != nullptr) memory_.Fill(data(page), 0xFF, static_cast<size_t>(layout_.page_bytes));
 #endif
   return PageRef(this, page);
 }

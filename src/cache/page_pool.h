@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "cache/memory.h"
 #include "config/kv_layout.h"
 
 namespace senko::cache {
@@ -38,7 +39,7 @@ class PageRef {
 class PagePool {
  public:
   // Errors: kResourceExhausted when the mapping cannot be made.
-  PagePool(const config::PageLayout& layout, int64_t num_pages);
+  PagePool(const config::PageLayout& layout, int64_t num_pages, Memory& memory = HostMemory());
   ~PagePool();
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
@@ -78,6 +79,7 @@ class PagePool {
   void Unlink(int32_t page);
 
   config::PageLayout layout_;
+  Memory& memory_;
   uint8_t* slab_ = nullptr;
   size_t slab_bytes_ = 0;
   std::vector<Page> pages_;  // the last one is the free list's head

@@ -1,9 +1,6 @@
 #include "cache/slot_pool.h"
 
-#include <cstring>
 #include <utility>
-
-#include "cache/mapping.h"
 
 namespace senko::cache {
 
@@ -22,21 +19,22 @@ SlotRef::~SlotRef() {
 
 uint8_t* SlotRef::data() const { return pool_->data(index_); }
 
-SlotPool::SlotPool(const config::SlotLayout& layout, int64_t num_slots) : layout_(layout), num_slots_(num_slots) {
+SlotPool::SlotPool(const config::SlotLayout& layout, int64_t num_slots, Memory& memory)
+    : layout_(layout), num_slots_(num_slots), memory_(memory) {
   slab_bytes_ = static_cast<size_t>(num_slots * layout.slot_bytes);
-  slab_ = MapAnonymous(slab_bytes_, "sequence slots");
+  slab_ = memory_.Take(slab_bytes_, "sequence slots");
   free_.reserve(static_cast<size_t>(num_slots));
   for (int64_t s = num_slots - 1; s >= 0; --s) free_.push_back(static_cast<int32_t>(s));
 }
 
-SlotPool::~SlotPool() { Unmap(slab_, slab_bytes_); }
+SlotPool::~SlotPool() { memory_.Give(slab_, slab_bytes_); }
 
 std::optional<SlotRef> SlotPool::Allocate() {
   if (free_.empty()) return std::nullopt;
   const int32_t slot = free_.back();
   free_.pop_back();
 #ifndef NDEBUG
-  std::memset(data(slot), 0xFF, static_cast<size_t>(layout_.slot_bytes));
+  memory_.Fill(data(slot), 0xFF, static_cast<size_t>(layout_.slot_bytes));
 #endif
   return SlotRef(this, slot);
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "cache/memory.h"
 #include "config/kv_layout.h"
 
 namespace senko::cache {
@@ -33,7 +34,7 @@ class SlotRef {
 class SlotPool {
  public:
   // Errors: kResourceExhausted when the mapping cannot be made.
-  SlotPool(const config::SlotLayout& layout, int64_t num_slots);
+  SlotPool(const config::SlotLayout& layout, int64_t num_slots, Memory& memory = HostMemory());
   ~SlotPool();
   SlotPool(const SlotPool&) = delete;
   SlotPool& operator=(const SlotPool&) = delete;
@@ -50,6 +51,7 @@ class SlotPool {
   friend class SlotRef;
   config::SlotLayout layout_;
   int64_t num_slots_ = 0;
+  Memory& memory_;
   uint8_t* slab_ = nullptr;
   size_t slab_bytes_ = 0;
   std::vector<int32_t> free_;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "cache/mapping.h"
 
 namespace senko::cache {
 
@@ -21,16 +20,17 @@ SnapshotRef::~SnapshotRef() {
   if (store_ != nullptr) store_->Release(index_);
 }
 
-SnapshotStore::SnapshotStore(const config::SlotLayout& layout, int64_t budget_bytes) : slot_bytes_(layout.slot_bytes) {
+SnapshotStore::SnapshotStore(const config::SlotLayout& layout, int64_t budget_bytes, Memory& memory)
+    : slot_bytes_(layout.slot_bytes), memory_(memory) {
   const int64_t count = slot_bytes_ > 0 ? std::max<int64_t>(budget_bytes, 0) / slot_bytes_ : 0;
   SENKO_CHECK(count < (int64_t{1} << 31));
   slab_bytes_ = static_cast<size_t>(count * slot_bytes_);
-  slab_ = MapAnonymous(slab_bytes_, "window snapshots");
+  slab_ = memory_.Take(slab_bytes_, "window snapshots");
   entries_.resize(static_cast<size_t>(count));
   for (int64_t s = count - 1; s >= 0; --s) free_.push_back(static_cast<int32_t>(s));
 }
 
-SnapshotStore::~SnapshotStore() { Unmap(slab_, slab_bytes_); }
+SnapshotStore::~SnapshotStore() { memory_.Give(slab_, slab_bytes_); }
 
 SnapshotRef SnapshotStore::Find(const PageHash& name) {
   const auto found = by_name_.find(name);

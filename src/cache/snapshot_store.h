@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/memory.h"
 #include "cache/page_hash.h"
 #include "config/kv_layout.h"
 
@@ -36,7 +37,7 @@ class SnapshotRef {
 class SnapshotStore {
  public:
   // As many snapshots of `layout` as `budget_bytes` hold, possibly none. Errors: kResourceExhausted.
-  SnapshotStore(const config::SlotLayout& layout, int64_t budget_bytes);
+  SnapshotStore(const config::SlotLayout& layout, int64_t budget_bytes, Memory& memory = HostMemory());
   ~SnapshotStore();
   SnapshotStore(const SnapshotStore&) = delete;
   SnapshotStore& operator=(const SnapshotStore&) = delete;
@@ -73,6 +74,7 @@ class SnapshotStore {
   void Release(int32_t snapshot);
 
   int64_t slot_bytes_ = 0;
+  Memory& memory_;
   uint8_t* slab_ = nullptr;
   size_t slab_bytes_ = 0;
   std::vector<Entry> entries_;

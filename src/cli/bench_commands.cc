@@ -56,7 +56,7 @@ int RunModelBench(BenchModelOptions options, const char* name, Bench bench) {
     throw Error(ErrorCode::kInvalidArgument, std::to_string(tokens) + " tokens exceed the model's context of " +
                                                  std::to_string(run.config().max_positions));
   }
-  AllocateForRun(run, options.run, tokens, 1, std::min(options.run.max_batched_tokens, options.prompt_tokens));
+  AllocateForRun(run, options.run, tokens, 1, std::min(run.most_rows, options.prompt_tokens));
   const bench::Machine machine = bench::MeasureMachine(*run.pool);
   const bench::ModelBenchParams params{options.prompt_tokens, options.decode_tokens, options.repeats};
   const bench::ModelBenchResult result = bench(*run.executor, *run.slots, params, machine, profile);
@@ -91,7 +91,7 @@ int RunBenchReplay(const BenchReplayOptions& given) {
     throw Error(ErrorCode::kInvalidArgument, std::to_string(longest) + " tokens exceed the model's context of " +
                                                  std::to_string(run.config().max_positions));
   }
-  AllocateForRun(run, options.run, longest, 1, std::min(options.run.max_batched_tokens, longest));
+  AllocateForRun(run, options.run, longest, 1, std::min(run.most_rows, longest));
   const auto results =
       bench::BenchReplay(*run.executor, *run.slots, options.prompt_tokens, options.repeats, TerminalProgress());
   if (options.json) {
@@ -123,7 +123,7 @@ int RunBenchTtft(const BenchTtftOptions& given) {
     throw Error(ErrorCode::kInvalidArgument, std::to_string(tokens) + " tokens exceed the model's context of " +
                                                  std::to_string(run.config().max_positions));
   }
-  AllocateForRun(run, options.run, tokens, 1, options.run.max_batched_tokens);
+  AllocateForRun(run, options.run, tokens, 1, run.most_rows);
   const bench::TtftBenchParams params{options.cached_tokens, options.new_tokens, options.repeats};
   const auto results = bench::BenchTtft(*run.executor, *run.slots, params, profile, TerminalProgress());
   if (options.json) {

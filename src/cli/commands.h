@@ -16,7 +16,11 @@ struct RunOptions {
   std::vector<std::string> op_impl;
   int threads = 0;  // 0: every CPU this process may use
   int64_t block_size = 128;
-  int64_t max_batched_tokens = 512;
+  int64_t max_batched_tokens = 0;  // 0: runtime::DefaultStepRows
+  std::string load_format = "auto";
+  std::string device = "cpu";
+  bool cuda_graphs = true;
+  double gpu_memory_utilization = 0.9;
   int64_t kv_cache_memory_bytes = 0;  // 0: what the request needs
   std::string decoder_replay;         // empty: trim for generate, full for logits
 };
@@ -80,6 +84,15 @@ struct BenchTtftOptions {
   bool json = false;
 };
 int RunBenchTtft(const BenchTtftOptions& options);
+
+struct ProfileStepOptions {
+  RunOptions run;
+  int64_t batch = 1;       // sequences
+  int64_t context = 8192;  // tokens before the step
+  int64_t rows = 1;        // of each in the step
+  bool json = false;
+};
+int RunProfileStep(const ProfileStepOptions& options);
 
 struct BenchOpsOptions {
   std::string filter;

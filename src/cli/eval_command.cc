@@ -57,7 +57,7 @@ int RunEvalReplay(const EvalReplayOptions& options) {
     if (half > config.window) hits.push_back(half);
     if (longest > config.window) hits.push_back(longest);
   }
-  const int64_t rows = std::min(options.run.max_batched_tokens, prompt);
+  const int64_t rows = std::min(run.most_rows, prompt);
   AllocateForRun(run, options.run, 2 * length + options.run.block_size, 2, rows);
   const auto errors = runtime::MeasureReplay(*run.executor, *run.slots, ids, prompt, hits, TerminalProgress());
   if (options.json) {

@@ -62,7 +62,7 @@ int RunGenerate(const GenerateOptions& options) {
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
   runtime::CheckContext(config, prompt_tokens, options.max_tokens);
   AllocateForRun(run, options.run, prompt_tokens + options.max_tokens, 1,
-                 std::min(options.run.max_batched_tokens, std::max<int64_t>(prompt_tokens, 1)));
+                 std::min(run.most_rows, std::max<int64_t>(prompt_tokens, 1)));
 
   runtime::GenerateParams params;
   params.max_tokens = options.max_tokens;
@@ -116,7 +116,7 @@ int RunGenerate(const GenerateOptions& options) {
     json["decode_tokens_per_second"] = decode_rate;
     json["weight_bytes_per_token"] = weight_bytes;
     json["kv_bytes_per_token"] = config::KvBytesPerToken(config);
-    json["workspace_bytes"] = run.executor->workspace().bytes();
+    json["workspace_bytes"] = run.executor->workspace_bytes();
     json["peak_resident_bytes"] = memory.peak_resident_bytes;
     json["anonymous_bytes"] = memory.anonymous_bytes;
     Print(DumpJson(json, 2) + "\n", stdout);
@@ -130,7 +130,7 @@ int RunGenerate(const GenerateOptions& options) {
       "(workspace %.1f MiB)\n",
       static_cast<long long>(prompt_tokens), prefill_rate, static_cast<long long>(generated), decode_rate,
       result.finish_reason.c_str(), MiB(weight_bytes), static_cast<long long>(config::KvBytesPerToken(config)),
-      MiB(memory.peak_resident_bytes), MiB(memory.anonymous_bytes), MiB(run.executor->workspace().bytes()));
+      MiB(memory.peak_resident_bytes), MiB(memory.anonymous_bytes), MiB(run.executor->workspace_bytes()));
   return 0;
 }
 

@@ -58,7 +58,7 @@ int RunLogits(const LogitsOptions& options) {
                                                    " tokens, and at least one must be new");
     }
   }
-  const int64_t whole = std::min(longest, options.run.max_batched_tokens);
+  const int64_t whole = std::min(longest, run.most_rows);
   const int64_t largest = options.chunks.empty()
                               ? whole
                               : std::min(longest, *std::max_element(options.chunks.begin(), options.chunks.end()));

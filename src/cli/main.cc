@@ -52,8 +52,16 @@ void AddRunFlags(CLI::App& app, RunOptions& o) {
   app.add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")
       ->check(Whole(64, 256))
       ->capture_default_str();
-  app.add_option("--max-num-batched-tokens", o.max_batched_tokens, "Most tokens of one step")
-      ->check(Whole(1, int64_t{1} << 20))
+  app.add_option("--max-num-batched-tokens", o.max_batched_tokens,
+                 "Most tokens of one step; 0: 512, or 8192 with --device cuda")
+      ->check(Whole(0, int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--device", o.device, "cpu or cuda")->capture_default_str();
+  app.add_option("--load-format", o.load_format, "auto, or dummy: random weights made on the GPU")
+      ->capture_default_str();
+  app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
+               "Launch each pass as a captured graph (default); without, kernel by kernel");
+  app.add_option("--gpu-memory-utilization", o.gpu_memory_utilization, "Part of the GPU's memory to use")
       ->capture_default_str();
 }
 
@@ -72,6 +80,7 @@ struct Program {
   LogitsOptions logits;
   BenchModelOptions bench_model;
   BenchOpsOptions bench_ops;
+  ProfileStepOptions profile_step;
   BenchReplayOptions bench_replay;
   BenchTtftOptions bench_ttft;
   EvalReplayOptions eval_replay;
@@ -202,6 +211,22 @@ void AddBenchTtft(Program& p, CLI::App* bench) {
   c->callback([&p] { p.run = [](Program& q) { return RunBenchTtft(q.bench_ttft); }; });
 }
 
+void AddProfile(Program& p) {
+  CLI::App* profile = p.app.add_subcommand("profile", "Where the time goes");
+  profile->require_subcommand(1);
+  CLI::App* c = profile->add_subcommand("step", "One step on a GPU, by operator");
+  ProfileStepOptions& o = p.profile_step;
+  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
+  c->add_option("--batch", o.batch, "Sequences")->check(Whole(1, 4096))->capture_default_str();
+  c->add_option("--context", o.context, "Tokens of each before the step")
+      ->check(Whole(0, kMaxTokens))
+      ->capture_default_str();
+  c->add_option("--rows", o.rows, "Tokens of each in the step")->check(Whole(1, kMaxTokens))->capture_default_str();
+  c->add_flag("--json", o.json, "One JSON object instead of a table");
+  AddRunFlags(*c, o.run);
+  c->callback([&p] { p.run = [](Program& q) { return RunProfileStep(q.profile_step); }; });
+}
+
 void AddInspect(Program& p) {
   CLI::App* c =
       p.app.add_subcommand("inspect", "What a checkpoint or a configuration holds, and what a sequence costs");
@@ -300,6 +325,7 @@ Program::Program() {
   AddInspect(*this);
   AddMakeModel(*this);
   AddBench(*this);
+  AddProfile(*this);
   AddEval(*this);
   AddServe(*this);
   AddChat(*this);

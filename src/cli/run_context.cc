@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cli/terminal.h"
 
 namespace senko::cli {
 
@@ -25,9 +26,9 @@ RunContext LoadForRun(const RunOptions& options, runtime::Profile* profile) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--block-size " + std::to_string(options.block_size) + ": must be 64, 128 or 256");
   }
-  if (options.max_batched_tokens < 1 || options.max_batched_tokens > (int64_t{1} << 20)) {
+  if (options.max_batched_tokens < 0 || options.max_batched_tokens > (int64_t{1} << 20)) {
     throw Error(ErrorCode::kInvalidArgument, "--max-num-batched-tokens " + std::to_string(options.max_batched_tokens) +
-                                                 ": must be between 1 and 1048576");
+                                                 ": must be between 1 and 1048576, or 0 for the device's default");
   }
   RunContext context;
   runtime::LoadOptions load;
@@ -35,9 +36,14 @@ RunContext LoadForRun(const RunOptions& options, runtime::Profile* profile) {
   load.numerics = runtime::ParseNumericsMode(options.numerics);
   load.op_impl = options.op_impl;
   load.block_size = options.block_size;
+  load.load_format = options.load_format;
   load.profile = profile;
   context.loaded = runtime::LoadModel(load);
   context.pool = std::make_unique<ThreadPool>(options.threads);
+  const runtime::BackendOptions device{options.device, options.cuda_graphs, options.gpu_memory_utilization};
+  context.backend = runtime::MakeBackend(device, *context.loaded.model, *context.pool, TerminalProgress());
+  context.most_rows =
+      options.max_batched_tokens > 0 ? options.max_batched_tokens : runtime::DefaultStepRows(options.device);
   return context;
 }
 
@@ -59,12 +65,13 @@ void AllocateForRun(RunContext& context, const RunOptions& options, int64_t cont
                       std::to_string(needed) + " pages, " + std::to_string(needed * layout.page_bytes) + " bytes");
     }
   }
-  context.pages = std::make_unique<cache::PagePool>(layout, pages);
-  context.slots = std::make_unique<cache::SlotPool>(model.slot_layout(), slots);
-  model::WorkspaceLimits limits;
+  context.pages = std::make_unique<cache::PagePool>(layout, pages, context.backend->memory());
+  context.slots = std::make_unique<cache::SlotPool>(model.slot_layout(), slots, context.backend->memory());
+  runtime::ExecutorLimits limits;
   limits.max_rows = max_rows;
-  limits.max_sequences = 1;
-  context.executor = std::make_unique<runtime::CpuExecutor>(model, *context.pages, *context.pool, limits);
+  limits.max_sequences = slots;
+  limits.max_positions = std::min(model.config().max_positions, pages * layout.block_size);
+  context.executor = context.backend->MakeExecutor(*context.pages, limits);
 }
 
 runtime::DecoderReplay ParseDecoderReplay(const std::string& name, runtime::DecoderReplay otherwise) {

@@ -9,7 +9,7 @@
 #include "cache/page_pool.h"
 #include "cache/slot_pool.h"
 #include "cli/commands.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/backend.h"
 #include "runtime/load.h"
 #include "runtime/profile.h"
 #include "runtime/session.h"
@@ -19,9 +19,11 @@ namespace senko::cli {
 struct RunContext {
   runtime::LoadedModel loaded;
   std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<runtime::Backend> backend;
   std::unique_ptr<cache::PagePool> pages;
   std::unique_ptr<cache::SlotPool> slots;
-  std::unique_ptr<runtime::CpuExecutor> executor;
+  std::unique_ptr<runtime::Executor> executor;
+  int64_t most_rows = 0;  // of a step: what was asked for, or the device's default
 
   const config::ModelConfig& config() const { return loaded.config; }
 };

@@ -15,6 +15,16 @@ constexpr int64_t kMuch = int64_t{1} << 50, kMany = int64_t{1} << 20;
 void AddEngineFlags(CLI::App& c, EngineOptions& o) {
   c.add_option("--model", o.model, "Checkpoint folder; without it the bundled model")->group("Model");
   c.add_option("--numerics", o.numerics, "model, model-noaq or float")->capture_default_str()->group("Model");
+  c.add_option("--device", o.device, "cpu or cuda")->capture_default_str()->group("Model");
+  c.add_option("--load-format", o.load_format, "auto, or dummy: random weights made on the GPU")
+      ->capture_default_str()
+      ->group("Model");
+  c.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
+             "Launch each pass as a captured graph (default); without, kernel by kernel")
+      ->group("Model");
+  c.add_option("--gpu-memory-utilization", o.gpu_memory_utilization, "Part of the GPU's memory to use")
+      ->capture_default_str()
+      ->group("Cache");
   c.add_option("--op-impl", o.op_impl, "Run an operator by another backend: OPERATOR=cpu|reference; repeatable")
       ->group("Model");
   c.add_option("--threads", o.threads, "Worker threads; 0 takes every CPU this process may use")
@@ -60,8 +70,9 @@ void AddEngineFlags(CLI::App& c, EngineOptions& o) {
       ->check(Whole(1, 4096))
       ->capture_default_str()
       ->group("Scheduling");
-  c.add_option("--max-num-batched-tokens", o.max_num_batched_tokens, "Most tokens of one step")
-      ->check(Whole(1, kMany))
+  c.add_option("--max-num-batched-tokens", o.max_num_batched_tokens,
+               "Most tokens of one step; 0: 512, or 8192 with --device cuda")
+      ->check(Whole(0, kMany))
       ->capture_default_str()
       ->group("Scheduling");
   c.add_option("--long-prefill-token-threshold", o.long_prefill_token_threshold,

@@ -20,6 +20,11 @@ class Hasher {
   // Rows that a position reads per layer: (max_ngram - 1) * num_heads.
   int64_t slots() const { return slots_; }
 
+  // What the hash is made of, for backends that compute it themselves.
+  const std::vector<config::EngramLayerHash>& layers() const { return layers_; }
+  const TokenMap& token_map() const { return token_map_; }
+  int32_t pad() const { return pad_; }  // compressed
+
   // out[slots()]: row indices of the table of Engram layer `layer` (0 .. num_layers() - 1) for absolute
   // position `position`, n-gram size major, then head; each in [0, that table's rows). `tokens` holds the ids
   // of positions first .. position; up to max_ngram - 1 ids before `position` are read. From the first position

@@ -29,16 +29,24 @@ ops::RopeSpec CompressedRope(const config::ModelConfig& config) {
 
 Model::Model(const checkpoint::Checkpoint& checkpoint, const config::ModelConfig& config,
              std::vector<int32_t> token_map, const ModelOptions& options)
+    : Model(&checkpoint, config, std::move(token_map), options) {}
+
+Model::Model(const config::ModelConfig& config, std::vector<int32_t> token_map, const ModelOptions& options)
+    : Model(nullptr, config, std::move(token_map), options) {}
+
+Model::Model(const checkpoint::Checkpoint* checkpoint, const config::ModelConfig& config,
+             std::vector<int32_t> token_map, const ModelOptions& options)
     : config_(config),
+      has_checkpoint_(checkpoint != nullptr),
       options_(options),
-      weights_(BindWeights(checkpoint, config)),
+      weights_(checkpoint != nullptr ? BindWeights(*checkpoint, config) : DummyWeights(config)),
       page_layout_(config::MakePageLayout(config, options.block_size)),
       slot_layout_(config::MakeSlotLayout(config, options.verify_rows)),
       inv_freq_plain_(ops::RopeInvFreq(PlainRope(config))),
       inv_freq_compressed_(config.kv_sources.empty() ? inv_freq_plain_ : ops::RopeInvFreq(CompressedRope(config))) {
   if (config.engram.layers.empty()) return;
   hasher_ = std::make_unique<engram::Hasher>(config, std::move(token_map));
-  engram_tables_ = std::make_unique<engram::Tables>(checkpoint, config);
+  if (checkpoint != nullptr) engram_tables_ = std::make_unique<engram::Tables>(*checkpoint, config);
 }
 
 }  // namespace senko::model

@@ -36,6 +36,8 @@ class Model {
   // Errors: as BindWeights; kInvalidArgument when the token map does not fit the configuration.
   Model(const checkpoint::Checkpoint& checkpoint, const config::ModelConfig& config, std::vector<int32_t> token_map,
         const ModelOptions& options);
+  // Without a checkpoint (DummyWeights, no Engram tables): for a backend that makes its own random weights.
+  Model(const config::ModelConfig& config, std::vector<int32_t> token_map, const ModelOptions& options);
 
   const config::ModelConfig& config() const { return config_; }
   const config::PageLayout& page_layout() const { return page_layout_; }
@@ -45,14 +47,19 @@ class Model {
   std::span<const float> inv_freq(bool compressed) const {
     return compressed ? std::span<const float>(inv_freq_compressed_) : std::span<const float>(inv_freq_plain_);
   }
-  // Null without Engram layers.
+  bool has_checkpoint() const { return has_checkpoint_; }
+  // Null without Engram layers; the tables also without a checkpoint.
   const engram::Hasher* hasher() const { return hasher_.get(); }
   const engram::Tables* engram_tables() const { return engram_tables_.get(); }
   bool rounds_to_bf16() const { return numerics::RoundsToBf16(options_.numerics); }
   bool rounds_activations() const { return numerics::RoundsActivations(options_.numerics); }
 
  private:
+  Model(const checkpoint::Checkpoint* checkpoint, const config::ModelConfig& config, std::vector<int32_t> token_map,
+        const ModelOptions& options);
+
   config::ModelConfig config_;
+  bool has_checkpoint_;
   ModelOptions options_;
   Weights weights_;
   config::PageLayout page_layout_;

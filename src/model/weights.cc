@@ -16,10 +16,12 @@ using config::ModelConfig;
 // Looks tensors up by name and checks what it hands out: a mapping is only dereferenced inside its tensor.
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, Weights& weights) : checkpoint_(checkpoint), weights_(weights) {}
+  // Without a checkpoint every pointer is null.
+  Binder(const Checkpoint* checkpoint, Weights& weights) : checkpoint_(checkpoint), weights_(weights) {}
 
   const uint8_t* Bytes(const std::string& name, DType type, int64_t elements) const {
-    const auto& tensor = checkpoint_.At(name);
+    if (checkpoint_ == nullptr) return nullptr;
+    const auto& tensor = checkpoint_->At(name);
     int64_t count = 1;
     for (int64_t dim : tensor.shape) count *= dim;
     if (tensor.dtype != type || count != elements) {
@@ -49,6 +51,7 @@ class Binder {
   // changes which rows are chosen and need not reach a logit, so nothing after this would notice it.
   const float* Bf16Vector(const std::string& name, int64_t n) {
     const uint8_t* data = Bytes(name, DType::kBF16, n);
+    if (data == nullptr) return nullptr;
     float* out = NewVector(n);
     for (int64_t i = 0; i < n; ++i) {
       uint16_t code;
@@ -60,6 +63,7 @@ class Binder {
   }
   const float* F32Vector(const std::string& name, int64_t n) {
     const uint8_t* data = Bytes(name, DType::kF32, n);
+    if (data == nullptr) return nullptr;
     float* out = NewVector(n);
     std::memcpy(out, data, static_cast<size_t>(n) * sizeof(float));
     CheckFinite(name, out, n);
@@ -75,14 +79,14 @@ class Binder {
   void CheckFinite(const std::string& name, const float* values, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) {
       if (std::isfinite(values[i])) continue;
-      throw Error(ErrorCode::kNumerical, checkpoint_.file_path(checkpoint_.At(name).file).string() + ": " + name +
+      throw Error(ErrorCode::kNumerical, checkpoint_->file_path(checkpoint_->At(name).file).string() + ": " + name +
                                              ": element " + std::to_string(i) + " is " +
                                              (std::isnan(values[i]) ? "NaN" : "infinite") +
                                              "; `senko inspect --scan` lists every such value");
     }
   }
 
-  const Checkpoint& checkpoint_;
+  const Checkpoint* checkpoint_;
   Weights& weights_;
 };
 
@@ -143,25 +147,7 @@ EngramWeights BindEngram(Binder& b, const ModelConfig& c, const std::string& p) 
   return e;
 }
 
-}  // namespace
-
-int64_t LayerWeights::ActiveBytes(int64_t experts_per_token) const {
-  int64_t bytes = attn_site.fn.bytes() + ffn_site.fn.bytes() + gate.bytes();
-  for (const auto* w : {&wq_a, &wq_b, &wkv, &wo_a, &wo_b, &shared.w1, &shared.w3, &shared.w2}) bytes += w->bytes();
-  if (compressor) bytes += compressor->wkv.bytes() + compressor->wgate.bytes() + compressor->wk.bytes();
-  if (indexer) bytes += indexer->wq_b.bytes() + indexer->weights_proj.bytes();
-  if (engram) bytes += engram->wkv.bytes();
-  const ops::ExpertWeights& e = experts.front();
-  return bytes + experts_per_token * (e.w1.bytes() + e.w3.bytes() + e.w2.bytes());
-}
-
-int64_t Weights::ActiveBytes(int64_t experts_per_token) const {
-  int64_t bytes = head.bytes();
-  for (const LayerWeights& layer : layers) bytes += layer.ActiveBytes(experts_per_token);
-  return bytes;
-}
-
-Weights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config) {
+Weights Bind(const Checkpoint* checkpoint, const ModelConfig& config) {
   Weights weights;
   Binder b(checkpoint, weights);
   weights.embed = b.Bytes("embed.weight", DType::kBF16, config.vocab_size * config.hidden_size);
@@ -182,5 +168,27 @@ Weights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config) {
   }
   return weights;
 }
+
+}  // namespace
+
+int64_t LayerWeights::ActiveBytes(int64_t experts_per_token) const {
+  int64_t bytes = attn_site.fn.bytes() + ffn_site.fn.bytes() + gate.bytes();
+  for (const auto* w : {&wq_a, &wq_b, &wkv, &wo_a, &wo_b, &shared.w1, &shared.w3, &shared.w2}) bytes += w->bytes();
+  if (compressor) bytes += compressor->wkv.bytes() + compressor->wgate.bytes() + compressor->wk.bytes();
+  if (indexer) bytes += indexer->wq_b.bytes() + indexer->weights_proj.bytes();
+  if (engram) bytes += engram->wkv.bytes();
+  const ops::ExpertWeights& e = experts.front();
+  return bytes + experts_per_token * (e.w1.bytes() + e.w3.bytes() + e.w2.bytes());
+}
+
+int64_t Weights::ActiveBytes(int64_t experts_per_token) const {
+  int64_t bytes = head.bytes();
+  for (const LayerWeights& layer : layers) bytes += layer.ActiveBytes(experts_per_token);
+  return bytes;
+}
+
+Weights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config) { return Bind(&checkpoint, config); }
+
+Weights DummyWeights(const ModelConfig& config) { return Bind(nullptr, config); }
 
 }  // namespace senko::model

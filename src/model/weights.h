@@ -81,6 +81,10 @@ struct Weights {
   int64_t ActiveBytes(int64_t experts_per_token) const;
 };
 
+// What BindWeights would give, without any data: shapes and formats only, every pointer null. For a backend that makes
+// its own random weights to be measured with.
+Weights DummyWeights(const config::ModelConfig& config);
+
 // Binds a validated checkpoint, which must outlive the result. Errors: kCorrupt naming a tensor that is missing or
 // of another type or shape than the configuration asks for; kNumerical naming file, tensor and element where a vector
 // that is widened holds a NaN or infinity (the large tensors are not read here).

@@ -3,12 +3,15 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace senko::runtime {
 
 CpuExecutor::CpuExecutor(const model::Model& model, cache::PagePool& pages, ThreadPool& pool,
                          const model::WorkspaceLimits& limits)
-    : workspace_(model.config(), limits), pages_(pages), context_{model, workspace_, pool, pages.slab(), nullptr} {}
+    : Executor(model, pages, limits),
+      workspace_(model.config(), limits),
+      context_{model, workspace_, pool, pages.slab(), nullptr} {}
 
 int64_t CpuExecutor::Run(std::span<const model::SequenceInput> sequences) {
   model::EncoderPass(context_, sequences);
@@ -30,6 +33,19 @@ void CpuExecutor::GatherLogits(std::span<const int64_t> rows, float* logits, uin
       std::memcpy(workspace_.x.data() + i * hidden, workspace_.x.data() + from * hidden, hidden * sizeof(float));
   }
   model::ComputeLogits(context_, 0, static_cast<int64_t>(rows.size()), logits, finite);
+}
+
+void CpuExecutor::Copy(std::span<const BlockCopy> copies, size_t bytes) {
+  context_.pool.ParallelFor(std::ssize(copies), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const BlockCopy& copy = copies[static_cast<size_t>(i)];
+      std::memcpy(copy.to, copy.from, bytes);
+    }
+  });
+}
+
+StepProfile CpuExecutor::ProfileLastStep() {
+  throw Error(ErrorCode::kUnsupported, "a step is clocked on a GPU only; `senko bench decode` clocks the CPU's");
 }
 
 std::span<const int64_t> CpuExecutor::kept_positions() const {

@@ -16,12 +16,8 @@
 namespace senko::runtime {
 namespace {
 
-model::WorkspaceLimits StepLimits(const EngineOptions& options) {
-  model::WorkspaceLimits limits;
-  limits.max_rows = options.max_num_batched_tokens;
-  limits.max_sequences = options.max_num_seqs;
-  return limits;
-}
+// Rows of logits held at once: one a sequence, and blocks of a prompt that is to be scored.
+int64_t DrawnRows(const EngineOptions& options) { return std::max<int64_t>(options.max_num_seqs, 16); }
 
 int64_t SnapshotBytes(const EngineOptions& options, const MemoryPlan& memory) {
   if (options.encoder_replay || !options.enable_prefix_caching) return 0;
@@ -39,7 +35,7 @@ engine::SchedulerOptions SchedulingOf(const EngineOptions& options, const Loaded
   s.encoder_replay = options.encoder_replay;
   s.decoder_replay = config::ParseDecoderReplay(options.decoder_replay);
   // One process serves one model: the folder and the arithmetic tell its entries from those of another.
-  s.fingerprint = loaded.checkpoint->directory().string() + "|" + options.numerics + "|" + options.decoder_replay +
+  s.fingerprint = loaded.directory.string() + "|" + options.numerics + "|" + options.decoder_replay +
                   (options.encoder_replay ? "|replay" : "|exact");
   for (const std::string& impl : options.op_impl) s.fingerprint += "|" + impl;
   return s;
@@ -89,15 +85,26 @@ void CheckIds(const std::vector<int32_t>& ids, const char* field, int64_t vocab)
 
 }  // namespace
 
-EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, const MemoryPlan& memory)
+ExecutorLimits EngineCore::StepLimits(const EngineOptions& options, const model::Model& model) {
+  ExecutorLimits limits;
+  limits.max_rows = options.max_num_batched_tokens;
+  limits.max_sequences = options.max_num_seqs;
+  limits.max_positions = options.max_model_len > 0 ? options.max_model_len : model.config().max_positions;
+  limits.max_drawn_rows = DrawnRows(options);
+  return limits;
+}
+
+EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, std::unique_ptr<ThreadPool> pool,
+                       std::unique_ptr<Backend> backend, const MemoryPlan& memory)
     : options_(options),
       loaded_(std::move(loaded)),
-      pool_(options.threads),
-      pages_(loaded_.model->page_layout(), memory.num_pages),
-      slots_(loaded_.model->slot_layout(), memory.num_slots),
-      snapshots_(loaded_.model->slot_layout(), SnapshotBytes(options, memory)),
-      executor_(*loaded_.model, pages_, pool_, StepLimits(options)),
-      runner_(executor_, slots_, snapshots_, pool_, std::max<int64_t>(options.max_num_seqs, 16)),
+      pool_(std::move(pool)),
+      backend_(std::move(backend)),
+      pages_(loaded_.model->page_layout(), memory.num_pages, backend_->memory()),
+      slots_(loaded_.model->slot_layout(), memory.num_slots, backend_->memory()),
+      snapshots_(loaded_.model->slot_layout(), SnapshotBytes(options, memory), backend_->memory()),
+      executor_(backend_->MakeExecutor(pages_, StepLimits(options, *loaded_.model))),
+      runner_(*executor_, slots_, snapshots_, *pool_, DrawnRows(options)),
       scheduler_(loaded_.config, SchedulingOf(options, loaded_, memory), pages_, slots_, snapshots_) {
   const config::ModelConfig& config = loaded_.config;
   limits_.vocab_size = config.vocab_size;
@@ -113,7 +120,7 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, const M
   limits_.eos_token = static_cast<int32_t>(config.eos_token_id);
   limits_.image_token = static_cast<int32_t>(config.image_token_id);
   stats_.num_pages = memory.num_pages;
-  stats_.workspace_bytes = executor_.workspace().bytes() + runner_.bytes();
+  stats_.workspace_bytes = executor_->workspace_bytes() + runner_.bytes();
   planner_ = std::thread([this] { OrEnd([this] { PlanLoop(); }); });
   runner_thread_ = std::thread([this] { OrEnd([this] { RunLoop(); }); });
 }
@@ -272,7 +279,7 @@ void EngineCore::PlanLoop() {
 
 // Of this thread and the pool's. What the pool's threads spin between two operators is part of a step; what they spin
 // after its last one, before they sleep, is not: whoever measures a step takes the difference over it alone.
-double EngineCore::StepCpuSeconds() const { return pool_.WorkerCpuSeconds() + ThreadCpuSeconds(); }
+double EngineCore::StepCpuSeconds() const { return pool_->WorkerCpuSeconds() + ThreadCpuSeconds(); }
 
 void EngineCore::RunLoop() {
   for (;;) {

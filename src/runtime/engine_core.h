@@ -14,7 +14,7 @@
 #include "cache/slot_pool.h"
 #include "cache/snapshot_store.h"
 #include "engine/scheduler.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/backend.h"
 #include "runtime/load.h"
 #include "runtime/memory_plan.h"
 #include "runtime/step_runner.h"
@@ -24,9 +24,12 @@ namespace senko::runtime {
 
 class EngineCore final : public Engine {
  public:
-  // Errors: as LoadEngine.
-  EngineCore(const EngineOptions& options, LoadedModel loaded, const MemoryPlan& memory);
+  // `options` have no 0 that means "choose" but for the memory's, which `memory` has decided. Errors: as LoadEngine.
+  EngineCore(const EngineOptions& options, LoadedModel loaded, std::unique_ptr<ThreadPool> pool,
+             std::unique_ptr<Backend> backend, const MemoryPlan& memory);
   ~EngineCore() override;
+
+  static ExecutorLimits StepLimits(const EngineOptions& options, const model::Model& model);
 
   uint64_t Submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void Stop(uint64_t request, int choice) override;
@@ -77,11 +80,12 @@ class EngineCore final : public Engine {
   const EngineOptions options_;
   LoadedModel loaded_;
   EngineLimits limits_;
-  ThreadPool pool_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Backend> backend_;
   cache::PagePool pages_;
   cache::SlotPool slots_;
   cache::SnapshotStore snapshots_;
-  CpuExecutor executor_;
+  std::unique_ptr<Executor> executor_;
   StepRunner runner_;
   engine::Scheduler scheduler_;  // the engine thread's, like the three below
   std::unordered_map<uint64_t, Running> requests_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/sample/sample.h"
+#include "runtime/cpu_executor.h"
 #include "runtime/engine_test_client.h"
 #include "runtime/generate.h"
 

@@ -25,7 +25,7 @@ void CheckContext(const config::ModelConfig& config, int64_t prompt_tokens, int6
   }
 }
 
-GenerateResult Generate(CpuExecutor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
+GenerateResult Generate(Executor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
                         const GenerateParams& params, const std::function<bool(int32_t)>& on_token,
                         const ProgressSink& progress) {
   const config::ModelConfig& config = executor.model().config();

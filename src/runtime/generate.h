@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/progress.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 #include "runtime/session.h"
 
 namespace senko::runtime {
@@ -36,7 +36,7 @@ void CheckContext(const config::ModelConfig& config, int64_t prompt_tokens, int6
 
 // on_token(id) returns false to stop early (a stop string was found). Errors: as CheckContext; kInvalidArgument for
 // ids outside the vocabulary, kResourceExhausted when KV pages run out, kNumerical when a logit is not finite.
-GenerateResult Generate(CpuExecutor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
+GenerateResult Generate(Executor& executor, cache::SlotPool& slots, std::span<const int32_t> prompt,
                         const GenerateParams& params, const std::function<bool(int32_t)>& on_token,
                         const ProgressSink& progress);
 

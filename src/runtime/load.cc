@@ -27,6 +27,19 @@ std::vector<int32_t> LoadTokenMap(const std::filesystem::path& directory, const 
   return text::LoadEngramMap(text::Tokenizer::FromFile(tokenizer), directory, UserCacheFolder(), compressed);
 }
 
+// Where there is neither map nor tokenizer, any map onto the compressed ids does.
+std::vector<int32_t> DummyTokenMap(const std::filesystem::path& directory, const config::ModelConfig& config) {
+  if (std::filesystem::exists(directory / "engram_map.json") || std::filesystem::exists(directory / "tokenizer.json")) {
+    return LoadTokenMap(directory, config);
+  }
+  if (config.engram.layers.empty()) return {};
+  std::vector<int32_t> map(static_cast<size_t>(config.vocab_size));
+  for (size_t i = 0; i < map.size(); ++i) {
+    map[i] = static_cast<int32_t>(static_cast<int64_t>(i) % config.engram.compressed_vocab_size);
+  }
+  return map;
+}
+
 }  // namespace
 
 numerics::NumericsMode ParseNumericsMode(const std::string& name) {
@@ -37,10 +50,17 @@ numerics::NumericsMode ParseNumericsMode(const std::string& name) {
 }
 
 LoadedModel LoadModel(const LoadOptions& options) {
+  const bool dummy = options.load_format == "dummy";
+  if (!dummy && options.load_format != "auto") {
+    throw Error(ErrorCode::kInvalidArgument, "--load-format " + options.load_format + ": must be auto or dummy");
+  }
   LoadedModel loaded;
+  loaded.directory = options.directory;
   loaded.config = config::LoadModelConfig(options.directory);
-  loaded.checkpoint = std::make_unique<checkpoint::Checkpoint>(checkpoint::Checkpoint::Open(options.directory));
-  checkpoint::ValidateCheckpoint(*loaded.checkpoint, loaded.config);
+  if (!dummy) {
+    loaded.checkpoint = std::make_unique<checkpoint::Checkpoint>(checkpoint::Checkpoint::Open(options.directory));
+    checkpoint::ValidateCheckpoint(*loaded.checkpoint, loaded.config);
+  }
 
   model::ModelOptions model_options;
   model_options.numerics = options.numerics;
@@ -55,8 +75,10 @@ LoadedModel LoadModel(const LoadOptions& options) {
     ops::ChooseOp(model_options.ops, choice.substr(0, equals), choice.substr(equals + 1));
   }
   if (options.profile != nullptr) model_options.ops = ProfiledOps(model_options.ops, options.profile);
-  loaded.model = std::make_unique<model::Model>(*loaded.checkpoint, loaded.config,
-                                                LoadTokenMap(options.directory, loaded.config), model_options);
+  loaded.model = dummy ? std::make_unique<model::Model>(loaded.config, DummyTokenMap(options.directory, loaded.config),
+                                                        model_options)
+                       : std::make_unique<model::Model>(*loaded.checkpoint, loaded.config,
+                                                        LoadTokenMap(options.directory, loaded.config), model_options);
   return loaded;
 }
 

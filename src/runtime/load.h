@@ -19,14 +19,16 @@ struct LoadOptions {
   numerics::NumericsMode numerics = numerics::NumericsMode::kModel;
   std::vector<std::string> op_impl;  // "attention=reference"
   int64_t block_size = 128;
-  int64_t verify_rows = 1;     // most rows of a sequence in a decode step; 1: nothing is drafted
-  Profile* profile = nullptr;  // clocks every operator; outlives the model
+  std::string load_format = "auto";  // "dummy": no checkpoint is read, weights are random
+  int64_t verify_rows = 1;           // most rows of a sequence in a decode step; 1: nothing is drafted
+  Profile* profile = nullptr;        // clocks every operator; outlives the model
 };
 
 // Owns the mapping and everything that points into it.
 struct LoadedModel {
+  std::filesystem::path directory;
   config::ModelConfig config;
-  std::unique_ptr<checkpoint::Checkpoint> checkpoint;
+  std::unique_ptr<checkpoint::Checkpoint> checkpoint;  // null with random weights
   std::unique_ptr<model::Model> model;
 };
 

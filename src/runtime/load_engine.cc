@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "runtime/engine_core.h"
-#include "runtime/memory_use.h"
 
 namespace senko {
 namespace {
@@ -20,7 +19,9 @@ constexpr int64_t kMuch = int64_t{1} << 50;
 
 }  // namespace
 
-std::unique_ptr<Engine> LoadEngine(const EngineOptions& options, const LoadProgress& progress) {
+std::unique_ptr<Engine> LoadEngine(const EngineOptions& given, const LoadProgress& progress) {
+  EngineOptions options = given;
+  if (options.max_num_batched_tokens == 0) options.max_num_batched_tokens = runtime::DefaultStepRows(options.device);
   if (options.block_size != 64 && options.block_size != 128 && options.block_size != 256) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--block-size " + std::to_string(options.block_size) + ": must be 64, 128 or 256");
@@ -41,18 +42,30 @@ std::unique_ptr<Engine> LoadEngine(const EngineOptions& options, const LoadProgr
   load.numerics = runtime::ParseNumericsMode(options.numerics);
   load.op_impl = options.op_impl;
   load.block_size = options.block_size;
+  load.load_format = options.load_format;
   runtime::LoadedModel loaded = runtime::LoadModel(load);
+
+  auto pool = std::make_unique<ThreadPool>(options.threads);
+  const runtime::BackendOptions device{options.device, options.cuda_graphs, options.gpu_memory_utilization};
+  std::unique_ptr<runtime::Backend> backend =
+      runtime::MakeBackend(device, *loaded.model, *pool, [&progress](const Progress& p) {
+        if (progress) progress(p.what, static_cast<int64_t>(p.done), static_cast<int64_t>(p.total));
+      });
 
   runtime::MemoryRequest memory;
   memory.kv_cache_memory_bytes = options.kv_cache_memory_bytes;
   memory.max_model_len = options.max_model_len;
   memory.max_num_seqs = options.max_num_seqs;
   memory.max_positions = loaded.config.max_positions;
-  memory.available_bytes = runtime::AvailableMemory();
+  const runtime::ExecutorLimits limits = runtime::EngineCore::StepLimits(options, *loaded.model);
+  memory.default_bytes = backend->DefaultCacheBytes(limits);
+  memory.default_name = options.device == "cuda" ? "what is left of the GPU's memory" : "a quarter of the free memory";
+  const std::string description = backend->Describe(limits);
+  if (progress && !description.empty()) progress(description, 1, 1);
   const runtime::MemoryPlan plan =
       runtime::PlanMemory(loaded.model->page_layout(), loaded.model->slot_layout(), memory);
   if (progress) progress(plan.ToString(), 1, 1);
-  return std::make_unique<runtime::EngineCore>(options, std::move(loaded), plan);
+  return std::make_unique<runtime::EngineCore>(options, std::move(loaded), std::move(pool), std::move(backend), plan);
 }
 
 }  // namespace senko

@@ -38,8 +38,7 @@ MemoryPlan PlanMemory(const config::PageLayout& pages, const config::SlotLayout&
   MemoryPlan plan;
   plan.num_slots = request.max_num_seqs;
   plan.slot_bytes = plan.num_slots * slots.slot_bytes;
-  const int64_t budget =
-      request.kv_cache_memory_bytes > 0 ? request.kv_cache_memory_bytes : request.available_bytes / 4;
+  const int64_t budget = request.kv_cache_memory_bytes > 0 ? request.kv_cache_memory_bytes : request.default_bytes;
   if (pages.page_bytes == 0) {  // a model without global KV: pages only count
     plan.num_pages = plan.num_slots * longest;
     plan.max_model_len = wanted;
@@ -56,7 +55,7 @@ MemoryPlan PlanMemory(const config::PageLayout& pages, const config::SlotLayout&
   const int64_t slots_that_fit =
       slots.slot_bytes > 0 ? (budget - std::min(budget, longest * pages.page_bytes)) / slots.slot_bytes : 0;
   throw Error(ErrorCode::kResourceExhausted,
-              (request.kv_cache_memory_bytes > 0 ? "--kv-cache-memory-bytes " : "a quarter of the free memory, ") +
+              (request.kv_cache_memory_bytes > 0 ? "--kv-cache-memory-bytes " : request.default_name + ", ") +
                   Bytes(budget) + ", must hold " + std::to_string(plan.num_slots) + " slots, " +
                   Bytes(plan.slot_bytes) + ", and pages for --max-model-len " + std::to_string(wanted) + ", " +
                   Bytes(longest * pages.page_bytes) + "; " + EnoughFor(slots_that_fit, plan.num_pages * block));

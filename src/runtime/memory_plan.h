@@ -9,11 +9,12 @@
 namespace senko::runtime {
 
 struct MemoryRequest {
-  int64_t kv_cache_memory_bytes = 0;  // pages and slots; 0: a quarter of available_bytes, or less if less can be used
+  int64_t kv_cache_memory_bytes = 0;  // pages and slots; 0: default_bytes, or less if less can be used
   int64_t max_model_len = 0;          // 0: the model's, or what fits
   int64_t max_num_seqs = 0;
   int64_t max_positions = 0;  // the model's
-  int64_t available_bytes = 0;
+  int64_t default_bytes = 0;
+  std::string default_name = "a quarter of the free memory";
 };
 
 struct MemoryPlan {

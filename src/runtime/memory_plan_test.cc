@@ -43,7 +43,7 @@ TEST(MemoryPlan, NoMoreThanCanBeUsed) {
 TEST(MemoryPlan, ALengthThatNobodyAskedForShrinks) {
   EXPECT_EQ(PlanMemory(Pages(1000), Slots(500), Ask(5000, 0, 4)).max_model_len, 3 * 128);
   MemoryRequest request = Ask(0, 0, 1);
-  request.available_bytes = 4 * 3500;  // a quarter of it
+  request.default_bytes = 3500;
   EXPECT_EQ(PlanMemory(Pages(1000), Slots(500), request).num_pages, 3);
 }
 

@@ -18,7 +18,7 @@ engine::SchedulerOptions OneStep(engine::SchedulerOptions options) {
 
 }  // namespace
 
-PromptRunner::PromptRunner(CpuExecutor& executor, cache::SlotPool& slots, engine::SchedulerOptions options)
+PromptRunner::PromptRunner(Executor& executor, cache::SlotPool& slots, engine::SchedulerOptions options)
     : executor_(executor),
       slots_(slots),
       snapshots_(slots.layout(), 0),

@@ -10,7 +10,7 @@
 #include "cache/slot_pool.h"
 #include "cache/snapshot_store.h"
 #include "engine/scheduler.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 #include "runtime/plan_inputs.h"
 
 namespace senko::runtime {
@@ -19,7 +19,7 @@ namespace senko::runtime {
 class PromptRunner {
  public:
   // options.max_rows and .max_model_len are the caller's; steps_in_flight is 1.
-  PromptRunner(CpuExecutor& executor, cache::SlotPool& slots, engine::SchedulerOptions options);
+  PromptRunner(Executor& executor, cache::SlotPool& slots, engine::SchedulerOptions options);
 
   // Called after every step with the positions of its kept rows, while the executor still has their logits.
   using OnStep = std::function<void(std::span<const int64_t> positions)>;
@@ -33,7 +33,7 @@ class PromptRunner {
   const engine::SchedulerStats& stats() const { return scheduler_.stats(); }
 
  private:
-  CpuExecutor& executor_;
+  Executor& executor_;
   cache::SlotPool& slots_;
   cache::SnapshotStore snapshots_;
   engine::Scheduler scheduler_;

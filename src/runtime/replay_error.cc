@@ -14,8 +14,7 @@ namespace {
 using OnRow = std::function<void(int64_t row, const Buffer<float>& logits)>;
 
 // The text through one session; rows from the prompt's last on are shown, numbered from 0.
-void RunText(CpuExecutor& executor, Session& session, std::span<const int32_t> text, int64_t prompt,
-             const OnRow& on_row) {
+void RunText(Executor& executor, Session& session, std::span<const int32_t> text, int64_t prompt, const OnRow& on_row) {
   Buffer<float> logits(static_cast<size_t>(executor.model().config().vocab_size));
   int64_t kept = 0;
   while (session.size() < prompt) {
@@ -55,7 +54,7 @@ void Compare(const float* exact, const float* other, size_t vocab, ReplayError* 
 
 }  // namespace
 
-std::vector<ReplayError> MeasureReplay(CpuExecutor& executor, cache::SlotPool& slots, std::span<const int32_t> text,
+std::vector<ReplayError> MeasureReplay(Executor& executor, cache::SlotPool& slots, std::span<const int32_t> text,
                                        int64_t prompt_tokens, std::span<const int64_t> hits,
                                        const ProgressSink& progress) {
   const config::ModelConfig& config = executor.model().config();

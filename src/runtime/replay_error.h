@@ -8,7 +8,7 @@
 
 #include "base/progress.h"
 #include "cache/slot_pool.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 
 namespace senko::runtime {
 
@@ -26,7 +26,7 @@ struct ReplayError {
 // The first `prompt_tokens` of `text` are the prompt, the rest is fed token by token. `hits`: cached lengths to try,
 // each a whole number of pages above the window and below the prompt. Needs two slots and pages for twice the text.
 // Errors: kInvalidArgument naming a hit that is none.
-std::vector<ReplayError> MeasureReplay(CpuExecutor& executor, cache::SlotPool& slots, std::span<const int32_t> text,
+std::vector<ReplayError> MeasureReplay(Executor& executor, cache::SlotPool& slots, std::span<const int32_t> text,
                                        int64_t prompt_tokens, std::span<const int64_t> hits,
                                        const ProgressSink& progress);
 

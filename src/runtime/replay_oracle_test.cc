@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "ops/op_table.h"
+#include "runtime/cpu_executor.h"
 #include "runtime/dense_oracle.h"
 #include "runtime/load.h"
 #include "runtime/prompt_runner.h"

@@ -8,7 +8,7 @@
 
 namespace senko::runtime {
 
-Session::Session(CpuExecutor& executor, cache::SlotPool& slots, int64_t prompt_tokens, DecoderReplay replay)
+Session::Session(Executor& executor, cache::SlotPool& slots, int64_t prompt_tokens, DecoderReplay replay)
     : executor_(executor) {
   auto slot = slots.Allocate();
   if (!slot) throw Error(ErrorCode::kResourceExhausted, "no free sequence slot");

@@ -8,7 +8,7 @@
 #include "cache/page_pool.h"
 #include "cache/slot_pool.h"
 #include "config/decoder_replay.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 
 namespace senko::runtime {
 
@@ -19,7 +19,7 @@ using config::FirstKeptRow;
 class Session {
  public:
   // A prompt of `prompt_tokens` will be fed. Errors: kResourceExhausted when no slot is free.
-  Session(CpuExecutor& executor, cache::SlotPool& slots, int64_t prompt_tokens, DecoderReplay replay);
+  Session(Executor& executor, cache::SlotPool& slots, int64_t prompt_tokens, DecoderReplay replay);
 
   // Starts from a prefix-cache hit: `pages` hold the entries of [0, hit), a multiple of the block size above the
   // window; windows are replayed from hit - window (model.md 5.1). `tokens` are the ids of [0, hit).
@@ -36,7 +36,7 @@ class Session {
   int64_t Step(int64_t begin, int64_t end);
   void GrowPages();
 
-  CpuExecutor& executor_;
+  Executor& executor_;
   cache::SlotRef slot_;
   std::vector<int32_t> tokens_;
   std::vector<cache::PageRef> pages_;

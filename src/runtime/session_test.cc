@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "runtime/cpu_executor.h"
 #include "runtime/generate.h"
 #include "runtime/load.h"
 #include "runtime/test_models.h"

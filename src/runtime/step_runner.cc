@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -15,7 +14,7 @@ double Since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-StepRunner::StepRunner(CpuExecutor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
+StepRunner::StepRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
                        int64_t max_drawn_rows)
     : executor_(executor),
       slots_(slots),
@@ -40,12 +39,10 @@ void StepRunner::End(const engine::StepPlan& plan) {
 // No copy of a list reads what another one writes.
 template <typename From, typename To>
 void StepRunner::CopyAll(const std::vector<engine::Copy>& copies, size_t bytes, const From& from, const To& to) {
-  pool_.ParallelFor(std::ssize(copies), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const engine::Copy& copy = copies[static_cast<size_t>(i)];
-      std::memcpy(to(copy.to), from(copy.from), bytes);
-    }
-  });
+  if (copies.empty()) return;
+  std::vector<BlockCopy> blocks;
+  for (const engine::Copy& copy : copies) blocks.push_back({to(copy.to), from(copy.from)});
+  executor_.Copy(blocks, bytes);
 }
 
 StepOutput StepRunner::Run(const engine::StepPlan& plan) {

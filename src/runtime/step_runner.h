@@ -11,7 +11,7 @@
 #include "cache/slot_pool.h"
 #include "cache/snapshot_store.h"
 #include "engine/step_plan.h"
-#include "runtime/cpu_executor.h"
+#include "runtime/executor.h"
 #include "runtime/plan_inputs.h"
 #include "runtime/sampler.h"
 #include "tensor/buffer.h"
@@ -38,7 +38,7 @@ struct StepOutput {
 class StepRunner {
  public:
   // `max_drawn_rows`: the most rows that a step draws from.
-  StepRunner(CpuExecutor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
+  StepRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
              int64_t max_drawn_rows);
 
   // Before the first plan that names the sequence.
@@ -60,7 +60,7 @@ class StepRunner {
   template <typename From, typename To>
   void CopyAll(const std::vector<engine::Copy>& copies, size_t bytes, const From& from, const To& to);
 
-  CpuExecutor& executor_;
+  Executor& executor_;
   cache::SlotPool& slots_;
   cache::SnapshotStore& snapshots_;
   Sampler sampler_;

@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "engine/scheduler.h"
+#include "runtime/cpu_executor.h"
 #include "runtime/load.h"
 #include "runtime/step_runner.h"
 #include "runtime/test_models.h"

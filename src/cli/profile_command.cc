@@ -1,0 +1,64 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "bench/batch.h"
+#include "cli/commands.h"
+#include "cli/run_context.h"
+#include "cli/terminal.h"
+
+namespace senko::cli {
+
+int RunProfileStep(const ProfileStepOptions& options) {
+  RunContext run = LoadForRun(options.run);
+  const config::PageLayout& layout = run.loaded.model->page_layout();
+  const int64_t context = options.context / layout.block_size * layout.block_size;
+  if (context + options.rows > run.config().max_positions) {
+    throw Error(ErrorCode::kInvalidArgument, std::to_string(context + options.rows) +
+                                                 " tokens exceed the model's context of " +
+                                                 std::to_string(run.config().max_positions));
+  }
+  if (options.batch * options.rows > run.most_rows) {
+    throw Error(ErrorCode::kInvalidArgument, "--batch times --rows is above --max-num-batched-tokens");
+  }
+  AllocateForRun(run, options.run,
+                 bench::Batch::Pages(layout, options.batch, context, options.rows) * layout.block_size, options.batch,
+                 std::min(run.most_rows, std::max(context, options.batch * options.rows)));
+  bench::Batch batch(*run.executor, *run.slots, options.batch, context);
+  batch.Step(options.rows);
+  const runtime::StepProfile profile = run.executor->ProfileLastStep();
+  if (options.json) {
+    Json ops = Json::array();
+    for (const runtime::OpTime& op : profile.ops) {
+      ops.push_back({{"op", op.op}, {"calls", op.calls}, {"launches", op.launches}, {"seconds", op.seconds}});
+    }
+    Print(DumpJson({{"batch", options.batch},
+                    {"context", context},
+                    {"rows", options.rows},
+                    {"step_seconds", profile.step_seconds},
+                    {"serial_seconds", profile.serial_seconds},
+                    {"launches", profile.launches},
+                    {"ops", ops}},
+                   2) +
+              "\n",
+          stdout);
+    return 0;
+  }
+  std::printf(
+      "%lld sequences at %lld tokens, %lld rows each: %.3f ms a step; one operator after the other %.3f ms, %lld "
+      "launches\n",
+      static_cast<long long>(options.batch), static_cast<long long>(context), static_cast<long long>(options.rows),
+      profile.step_seconds * 1e3, profile.serial_seconds * 1e3, static_cast<long long>(profile.launches));
+  std::printf("%-16s %6s %9s %10s %9s %7s\n", "operator", "calls", "launches", "ms", "us/call", "share");
+  std::vector<runtime::OpTime> ops = profile.ops;
+  std::sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  for (const runtime::OpTime& op : ops) {
+    std::printf("%-16s %6lld %9lld %10.3f %9.1f %6.1f%%\n", op.op.c_str(), static_cast<long long>(op.calls),
+                static_cast<long long>(op.launches), op.seconds * 1e3, op.seconds * 1e6 / static_cast<double>(op.calls),
+                100 * op.seconds / profile.serial_seconds);
+  }
+  return 0;
+}
+
+}  // namespace senko::cli

@@ -1,0 +1,54 @@
+// Where a model runs: the CPU it was loaded on, or a GPU that its weights were brought to.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "cache/memory.h"
+#include "runtime/executor.h"
+
+namespace senko::runtime {
+
+// The largest step, and what state it may meet.
+struct ExecutorLimits {
+  int64_t max_rows = 512;       // --max-num-batched-tokens
+  int64_t max_sequences = 1;    // --max-num-seqs
+  int64_t max_positions = 0;    // of one sequence; 0: the model's
+  int64_t max_drawn_rows = 16;  // rows whose logits are held at once
+};
+
+struct BackendOptions {
+  std::string device = "cpu";           // "cpu" or "cuda"
+  bool cuda_graphs = true;              // false: the same kernels, launched one by one
+  double gpu_memory_utilization = 0.9;  // of the GPU's memory, for everything
+};
+
+// Outlives the pools in its memory and the executors. The model and the threads outlive it.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  // Of pages, slots and snapshots.
+  virtual cache::Memory& memory() = 0;
+  // Bytes for them beside an executor of these limits.
+  virtual int64_t AvailableBytes(const ExecutorLimits& limits) const = 0;
+  // What is taken and what is left, for a person; with such an executor.
+  virtual std::string Describe(const ExecutorLimits& limits) const = 0;
+  // One at a time on a GPU. Errors: kResourceExhausted with the sums.
+  virtual std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) = 0;
+  // How much of AvailableBytes pages may take when nobody says.
+  virtual int64_t DefaultCacheBytes(const ExecutorLimits& limits) const = 0;
+};
+
+// Rows of a step where nobody says. A CPU's step takes time with every row, and every stream waits for it; a GPU has to
+// be filled.
+inline int64_t DefaultStepRows(const std::string& device) { return device == "cuda" ? 8192 : 512; }
+
+// Brings the weights there. Errors: kUnsupported when this build, the machine or the configuration rules the device
+// out, kResourceExhausted when the weights do not fit, kInvalidArgument for another name.
+std::unique_ptr<Backend> MakeBackend(const BackendOptions& options, const model::Model& model, ThreadPool& pool,
+                                     const ProgressSink& progress);
+
+}  // namespace senko::runtime

@@ -1,0 +1,167 @@
+#include "runtime/cuda/cuda_executor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "cuda/check.h"
+
+namespace senko::runtime {
+namespace {
+
+// Steps of up to so many rows that are all kept (pure decode) are one graph.
+constexpr int64_t kWholeRows = 512;
+
+int64_t Positions(const model::Model& model, const ExecutorLimits& limits) {
+  return limits.max_positions > 0 ? limits.max_positions : model.config().max_positions;
+}
+
+StepBatchLimits BatchLimits(const model::Model& model, const ExecutorLimits& limits) {
+  const int64_t block = model.page_layout().block_size;
+  return {limits.max_rows, limits.max_sequences,
+          limits.max_sequences * ((Positions(model, limits) + block - 1) / block)};
+}
+
+DeviceWorkspaceLimits WorkspaceLimits(const model::Model& model, const ExecutorLimits& limits) {
+  return {limits.max_rows, Positions(model, limits), std::min(limits.max_drawn_rows, limits.max_rows)};
+}
+
+model::WorkspaceLimits StepLimits(const ExecutorLimits& limits) {
+  model::WorkspaceLimits step;
+  step.max_rows = limits.max_rows;
+  step.max_sequences = limits.max_sequences;
+  return step;
+}
+
+}  // namespace
+
+size_t CudaExecutor::DeviceBytes(const model::Model& model, const ExecutorLimits& limits) {
+  DeviceArena measured;
+  const StepBatch batch(model, BatchLimits(model, limits), nullptr, nullptr, measured);
+  const DeviceWorkspace workspace(model, WorkspaceLimits(model, limits), measured);
+  return measured.used();
+}
+
+CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weights, const DeviceEngram& engram,
+                           cache::PagePool& pages, const ExecutorLimits& limits, bool graphs)
+    : Executor(model, pages, StepLimits(limits)),
+      weights_(weights),
+      limits_(limits),
+      arena_(DeviceBytes(model, limits)),
+      batch_(model, BatchLimits(model, limits), weights.inv_freq_plain, weights.inv_freq_compressed, arena_),
+      workspace_(model, WorkspaceLimits(model, limits), arena_),
+      passes_(model, weights, engram, batch_, workspace_, pages.slab()),
+      graphs_(passes_, limits.max_rows),
+      eager_(!graphs) {
+  SENKO_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  // A step without rows in every regime: kernels are loaded here, and not within a capture.
+  batch_.Send({}, {}, stream_);
+  for (const int64_t rows : PassGraphs::Regimes(limits.max_rows)) {
+    passes_.Encoder({rows, rows, false}, stream_);
+    passes_.Decoder({rows, rows, false}, stream_);
+  }
+  Wait();
+  if (graphs) graphs_.Capture(kWholeRows, stream_);
+  Wait();
+}
+
+CudaExecutor::~CudaExecutor() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+void CudaExecutor::Wait() const { SENKO_CUDA(cudaStreamSynchronize(stream_)); }
+
+int64_t CudaExecutor::Run(std::span<const model::SequenceInput> sequences) {
+  batch_.Send(sequences, {}, stream_);
+  const StepCounts& counts = batch_.counts();
+  if (counts.encoder_rows > 0) graphs_.Run(counts.encoder_rows, counts.decoder_rows, eager_, stream_);
+  return counts.decoder_rows;
+}
+
+StepProfile CudaExecutor::ProfileLastStep() {
+  constexpr int kRepeats = 5;
+  const int64_t encoder_rows = batch_.counts().encoder_rows, decoder_rows = batch_.counts().decoder_rows;
+  StepProfile profile;
+  const PassBounds bounds = graphs_.Bounds(encoder_rows, decoder_rows);
+  StepClock clock;
+  SENKO_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  passes_.set_observer(&clock);
+  passes_.Encoder(bounds, stream_);
+  passes_.Decoder(bounds, stream_);
+  passes_.set_observer(nullptr);
+  clock.End(stream_);
+  cudaGraph_t graph = nullptr;
+  SENKO_CUDA(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t exec = nullptr;
+  SENKO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < kRepeats; ++i) SENKO_CUDA(cudaGraphLaunch(exec, stream_));
+  Wait();
+  clock.Collect(&profile);
+  SENKO_CUDA(cudaGraphExecDestroy(exec));
+  SENKO_CUDA(cudaGraphDestroy(graph));
+
+  cudaEvent_t begin = nullptr, end = nullptr;
+  SENKO_CUDA(cudaEventCreate(&begin));
+  SENKO_CUDA(cudaEventCreate(&end));
+  profile.step_seconds = 1e9;
+  for (int i = 0; i < kRepeats; ++i) {
+    SENKO_CUDA(cudaEventRecord(begin, stream_));
+    graphs_.Run(encoder_rows, decoder_rows, eager_, stream_);
+    SENKO_CUDA(cudaEventRecord(end, stream_));
+    Wait();
+    float ms = 0;
+    SENKO_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    profile.step_seconds = std::min(profile.step_seconds, ms * 1e-3);
+  }
+  SENKO_CUDA(cudaEventDestroy(begin));
+  SENKO_CUDA(cudaEventDestroy(end));
+  return profile;
+}
+
+void CudaExecutor::Logits(int64_t first, int64_t count, float* logits, uint8_t* finite) {
+  SENKO_CHECK(first >= 0 && first + count <= batch_.counts().decoder_rows);
+  const int64_t vocab = model().config().vocab_size, hidden = model().config().hidden_size;
+  for (int64_t done = 0; done < count; done += workspace_.limits.max_drawn_rows) {
+    const int64_t rows = std::min(workspace_.limits.max_drawn_rows, count - done);
+    ops::LinearSm90Params p;
+    p.rows = batch_.identity() + rows;
+    p.max_rows = rows;
+    p.x = workspace_.x + (first + done) * hidden;
+    p.x_stride = hidden;
+    p.weight = weights_.head;
+    p.y_float = workspace_.logits;
+    p.y_stride = vocab;
+    ops::LinearSm90(p, stream_);
+    SENKO_CUDA(cudaMemcpyAsync(logits + done * vocab, workspace_.logits,
+                               static_cast<size_t>(rows * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+  }
+  Wait();
+  if (finite == nullptr) return;
+  for (int64_t r = 0; r < count; ++r) {
+    finite[r] = std::all_of(logits + r * vocab, logits + (r + 1) * vocab, [](float v) { return std::isfinite(v); });
+  }
+}
+
+void CudaExecutor::GatherLogits(std::span<const int64_t> rows, float* logits, uint8_t* finite) {
+  const auto vocab = static_cast<size_t>(model().config().vocab_size);
+  for (size_t i = 0; i < rows.size();) {  // runs of neighbours
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    Logits(rows[i], static_cast<int64_t>(end - i), logits + i * vocab, finite == nullptr ? nullptr : finite + i);
+    i = end;
+  }
+}
+
+void CudaExecutor::set_probe(model::Probe* probe) {
+  if (probe != nullptr) throw Error(ErrorCode::kUnsupported, "--dump and --inject need --device cpu");
+}
+
+void CudaExecutor::Copy(std::span<const BlockCopy> copies, size_t bytes) {
+  for (const BlockCopy& copy : copies) {
+    SENKO_CUDA(cudaMemcpyAsync(copy.to, copy.from, bytes, cudaMemcpyDeviceToDevice, stream_));
+  }
+}
+
+}  // namespace senko::runtime
