@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cfloat>
+#include <climits>
 #include <cstdint>
 
 #include "ops/sample/draw_scheme.h"
@@ -13,12 +14,15 @@
 
 namespace senko::ops::sm90 {
 
-// Counts do not care how the logit grows: the bins share out what lies between the smallest and the largest.
-__device__ inline Bins CountingBins(const RowStats& stats) {
+// The rank of the k-th token, 1 <= k < how many are above -infinity. `stats` are the cluster's, measured last.
+__device__ inline uint64_t FindKth(const RowStats& stats, const Slice& slice, BlockState& s, int64_t k) {
+  // Counts do not care how the logit grows: the bins share out what lies between the smallest and the largest.
   Bins bins;
   bins.top = KeyValue(stats.best_key);
   bins.scale = static_cast<float>(kBins) / (bins.top - KeyValue(stats.least_key));
-  return bins;
+  const float bar = BarOfWarps(s, static_cast<int>(min(k, int64_t{INT_MAX})));
+  return FindCut(s, slice, One{bar}, bar > -INFINITY, bins, bins.scale,
+                 [k](uint64_t) { return static_cast<uint64_t>(k); });
 }
 
 // The token at the uniform offset into the kept weights by ascending id. Every thread of the cluster gets it.
@@ -50,10 +54,9 @@ __device__ inline int32_t DrawToken(const SampleJobSm90& job, const Mass& mass, 
       const int first = static_cast<int>(s.drawn_thread) * length, last = min(first + length, slice.count);
       offset = s.drawn_offset;
       for (int i = first; i < last; i += 32) {
-        const float x[4] = {i + lane < last ? slice.values[i + lane] : -INFINITY, -INFINITY, -INFINITY, -INFINITY};
-        uint64_t w[4];
-        mass(x, slice.begin + i + lane, 0, w);
-        const uint64_t upto = ScanOverWarp(w[0]);
+        uint64_t w = 0;
+        ForWeights(slice, mass, i + lane, min(i + lane + 1, last), 1, [&](int, float, uint64_t one) { w = one; });
+        const uint64_t upto = ScanOverWarp(w);
         const unsigned beyond = __ballot_sync(kAll, offset < upto);
         if (beyond != 0) {
           if (lane == 0) s.token = slice.begin + i + __ffs(static_cast<int>(beyond)) - 1;
@@ -73,18 +76,17 @@ __device__ inline int32_t SampleRow(const SampleSm90Params& p, const SampleJobSm
   if (stats.not_finite != stats.banned || stats.lowest != stats.banned) return static_cast<int32_t>(kRowNotFinite);
   if (stats.banned == p.vocab) return static_cast<int32_t>(kNothingAllowed);
   if (IsGreedy(job.temperature)) return static_cast<int32_t>(stats.best_id);
-  Mass mass{KeyValue(stats.best_key), 1.0 / static_cast<double>(job.temperature), fmax(job.least_exponent, kLightest),
-            0};
-  if (job.top_k > 0 && job.top_k < p.vocab - stats.banned) {
-    const auto k = static_cast<uint64_t>(job.top_k);
-    mass.floor = FindCut(s, slice, One{}, CountingBins(stats), [k](uint64_t) { return k; });
-  }
+  Mass mass(KeyValue(stats.best_key), 1.0 / static_cast<double>(job.temperature), job.least_exponent);
+  if (job.top_k > 0 && job.top_k < p.vocab - stats.banned) mass.Keep(FindKth(stats, slice, s, job.top_k));
   if (!(job.top_p >= 1)) {
+    // Few tokens lie eight units of the exponent below the top or nearer, and most nuclei end there.
+    constexpr double kNear = 8;
     Bins bins;
     bins.top = mass.max;
-    bins.scale = static_cast<float>(mass.inverse * (kBins / -kLightest));
-    const float top_p = job.top_p;
-    mass.floor = FindCut(s, slice, mass, bins, [top_p](uint64_t all) { return NucleusMass(top_p, all); });
+    bins.scale = static_cast<float>(mass.inverse * (kBins / kNear));
+    bins.open = true;
+    const float top_p = job.top_p, wide = static_cast<float>(mass.inverse * (kBins / -kLightest));
+    mass.Keep(FindCut(s, slice, mass, false, bins, wide, [top_p](uint64_t all) { return NucleusMass(top_p, all); }));
   }
   return DrawToken(job, mass, slice, s);
 }
@@ -94,13 +96,15 @@ __device__ inline bool WriteLogprobs(const SampleSm90Params& p, const SampleJobS
                                      const Slice& slice, BlockState& s, int32_t token, SampleResultSm90* result) {
   if (stats.not_finite != 0) return false;
   const int thread = static_cast<int>(threadIdx.x);
-  const Mass mass{KeyValue(stats.best_key), 1.0, kLightest, 0};
+  const Mass mass(KeyValue(stats.best_key), 1.0, kLightest);
   const float own = p.logits[job.row * p.vocab + token];
-  const uint64_t own_rank = Rank(own, token);
   uint64_t sum = 0, all;
   uint32_t above = 0;
   ForWeights(slice, mass, thread, slice.count, kThreads, [&](int, float, uint64_t w) { sum += w; });
-  for (int i = thread; i < slice.count; i += kThreads) above += Rank(slice.values[i], slice.begin + i) > own_rank;
+  for (int i = thread; i < slice.count; i += kThreads) {
+    const float x = slice.values[i];
+    above += x > own || (x == own && slice.begin + i < token) ? 1 : 0;
+  }
   ScanOverBlock(sum, s, &all);
   if (thread == 0) s.softmax_mass = all;
   ScanOverBlock(above, s, &all);
@@ -121,10 +125,7 @@ __device__ inline bool WriteLogprobs(const SampleSm90Params& p, const SampleJobS
   const int64_t top = min(int64_t{job.top_logprobs}, p.vocab);
   if (top == 0) return true;
 
-  uint64_t cut = 0;
-  if (top < p.vocab) {
-    cut = FindCut(s, slice, One{}, CountingBins(stats), [top](uint64_t) { return static_cast<uint64_t>(top); });
-  }
+  const uint64_t cut = top < p.vocab ? FindKth(stats, slice, s, top) : 0;
   const float bar = KeyValue(static_cast<uint32_t>(cut >> 32));
   for (int i = thread; i < slice.count; i += kThreads) {
     const float x = slice.values[i];

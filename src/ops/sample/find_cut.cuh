@@ -3,75 +3,109 @@
 
 #include <cuda_runtime.h>
 
+#include <cfloat>
+#include <climits>
 #include <cstdint>
 
 #include "ops/sample/draw_scheme.h"
+#include "ops/sample/fixed_weight.cuh"
 #include "ops/sample/row_cluster.cuh"
 
 namespace senko::ops::sm90 {
 
-// What tokens weigh in a cut or a draw: four at a time, 0 for what is not there.
+// What tokens weigh in a cut or a draw: a few at a time, 0 for what is not there. Most rows' tokens are turned away by
+// one comparison.
 struct One {
-  __device__ void operator()(const float (&x)[4], int, int, uint64_t (&w)[4]) const {
+  float bar;  // logits below it are not there, nor is -infinity
+
+  __device__ void operator()(const float (&x)[kBatch], int, int, uint64_t (&w)[kBatch]) const {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) w[j] = x[j] > -INFINITY ? 1 : 0;
+    for (int j = 0; j < kBatch; ++j) w[j] = x[j] >= bar && x[j] > -INFINITY ? 1 : 0;
   }
 };
-// draw_scheme.h's weight of tokens that rank at least `floor`.
+// draw_scheme.h's weight.
 struct Mass {
   float max;
-  double inverse;  // 1 / T
-  double least;    // exponent; kLightest or above
-  uint64_t floor;
+  double inverse;         // 1 / T
+  double least;           // exponent, kLightest or above
+  float bar;              // no kept logit is below it
+  int last_id = INT_MAX;  // of the kept logits that equal it
 
-  __device__ void operator()(const float (&x)[4], int id, int step, uint64_t (&w)[4]) const {
-    double exponent[4];
-    bool there[4], any = false;
+  __device__ Mass(float most, double inverse_temperature, double least_exponent)
+      : max(most), inverse(inverse_temperature), least(fmax(least_exponent, kLightest)) {
+    // A little low, so that rounding loses nobody; the exact test follows.
+    const double low = inverse > 0 ? double{max} + least / inverse * (1 + 1e-9) : -HUGE_VAL;
+    bar = nextafterf(__double2float_rd(fmax(low, double{-FLT_MAX})), -INFINITY);
+  }
+  // Only what ranks at least `cut`.
+  __device__ void Keep(uint64_t cut) {
+    const float value = KeyValue(static_cast<uint32_t>(cut >> 32));
+    if (!(value >= bar)) return;
+    bar = value;
+    last_id = static_cast<int>(RankIndex(cut));
+  }
+
+  __device__ void operator()(const float (&x)[kBatch], int id, int step, uint64_t (&w)[kBatch]) const {
+    bool any = false;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kBatch; ++j) {
+      w[j] = 0;
+      any |= x[j] >= bar;
+    }
+    if (!any) return;
+    double exponent[kBatch];
+    bool there[kBatch];
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
       exponent[j] = Exponent(x[j], max, inverse);
-      there[j] = exponent[j] >= least && Rank(x[j], id + j * step) >= floor;
-      any |= there[j];
+      there[j] = exponent[j] >= least && (x[j] > bar || (x[j] == bar && id + j * step <= last_id));
+      if (!there[j]) exponent[j] = kLightest;
     }
-    if (!any) {
+    HeavyWeights(exponent, w);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) w[j] = 0;
-      return;
-    }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) w[j] = HeavyWeight(there[j] ? exponent[j] : 0.0);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) w[j] = there[j] ? w[j] : 0;
+    for (int j = 0; j < kBatch; ++j) w[j] = there[j] ? w[j] : 0;
   }
 };
 
-// Falls with the logit, never rises: by value at first, then by key inside a bin.
+// Falls with the logit, never rises: by value at first, then by key inside a bin. kBins is outside.
 struct Bins {
+  // By value: bins of 1 / scale below `top`. The last takes all that is lower, or (open) what is lower is outside.
   float top = 0, scale = 0;
-  uint32_t least_key = 0, most_key = ~0u;
-  int shift = -1;  // of keys; below zero: by value
+  bool open = false;
+  // By key, from `most` down, 2^shift keys a bin.
+  int shift = -1;  // below zero: by value
+  uint32_t least_key = 0, most_key = 0;
 
-  // kBins when the value is outside.
   __device__ uint32_t operator()(float x) const {
-    if (shift < 0) return static_cast<uint32_t>(min(__float2int_rz((top - x) * scale), kBins - 1));
-    const uint32_t key = OrderKey(x);
-    return key >= least_key && key <= most_key ? (most_key - key) >> shift : kBins;
+    if (shift >= 0) {
+      const uint32_t key = OrderKey(x);
+      return key >= least_key && key <= most_key ? (most_key - key) >> shift : kBins;
+    }
+    // Rounded by an addition, which is quicker than a conversion. NaN (0 times infinity) is below all.
+    const float bin = fminf((top - x) * scale, static_cast<float>(open ? kBins : kBins - 1));
+    return __float_as_uint(bin + 0x1p23f) & (2 * kBins - 1);
   }
+  // From least_key to most_key.
+  __device__ void ByKey() {
+    open = false;
+    shift = max(0, 32 - __clz(static_cast<int>(most_key - least_key)) - kBinBits);
+  }
+  __device__ uint32_t last() const { return open ? kBins : kBins - 1; }
 };
 
-// `weigh` of what lies in bins [from, to).
+// `weigh` of what lies in bins from .. to.
 template <typename Weigh>
 struct Inside {
   const Weigh& weigh;
   const Bins& bins;
   uint32_t from, to;
 
-  __device__ void operator()(const float (&x)[4], int id, int step, uint64_t (&w)[4]) const {
-    float inside[4];
+  __device__ void operator()(const float (&x)[kBatch], int id, int step, uint64_t (&w)[kBatch]) const {
+    float inside[kBatch];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kBatch; ++j) {
       const uint32_t bin = bins(x[j]);
-      inside[j] = bin >= from && bin < to ? x[j] : -INFINITY;
+      inside[j] = bin >= from && bin <= to ? x[j] : -INFINITY;
     }
     weigh(inside, id, step, w);
   }
@@ -84,7 +118,7 @@ __device__ inline void AddToBin(BlockState& s, uint32_t bin, uint64_t weight) {
   if (weight >> 30 != 0) atomicAdd(&s.limbs[2][bin], static_cast<uint32_t>(weight >> 30));
 }
 
-// Of the tokens of the cut's bin, all of the same logit, the lowest id by which `want` is reached.
+// Of the tokens of one logit, the lowest id by which `want` is reached.
 template <typename Weigh>
 __device__ uint64_t CutTies(BlockState& s, const Slice& slice, const Weigh& weigh, uint32_t key, uint64_t want) {
   const int length = ((slice.count + kThreads - 1) / kThreads) | 1;  // odd: lanes read different banks
@@ -114,35 +148,112 @@ __device__ uint64_t CutTies(BlockState& s, const Slice& slice, const Weigh& weig
   return (uint64_t{key} << 32) | (kAll - *cuda::InBlock(&s.tied_id, owner));
 }
 
+// What the cluster's tokens of the bins from .. to are: lists of them, their number, their keys. Ends behind a cluster
+// barrier.
+template <typename Weigh>
+__device__ uint32_t ListTokens(BlockState& s, const Slice& slice, const Weigh& weigh, Bins& bins, uint32_t from,
+                               uint32_t to, uint32_t* of_block) {
+  const int thread = static_cast<int>(threadIdx.x);
+  uint32_t least = kAll, most = 0;
+  ForWeights(slice, Inside<Weigh>{weigh, bins, from, to}, thread, slice.count, kThreads,
+             [&](int at, float x, uint64_t w) {
+               const uint64_t rank = Rank(x, slice.begin + at);
+               const uint32_t place = atomicAdd(&s.listed, 1u);
+               if (place < kListed) s.list[place] = {rank, w};
+               least = min(least, static_cast<uint32_t>(rank >> 32));
+               most = max(most, static_cast<uint32_t>(rank >> 32));
+             });
+  least = __reduce_min_sync(kAll, least);
+  most = __reduce_max_sync(kAll, most);
+  if (thread % 32 == 0 && most != 0) {
+    atomicMin(&s.bin_least, least);
+    atomicMax(&s.bin_most, most);
+  }
+  ClusterSync();
+  *of_block = OfBlocks(&s.listed, 0u);
+  bins.least_key = __reduce_min_sync(kAll, OfBlocks(&s.bin_least, kAll));
+  bins.most_key = __reduce_max_sync(kAll, OfBlocks(&s.bin_most, 0u));
+  return __reduce_add_sync(kAll, *of_block);
+}
+
+// Of `left` <= kListed listed tokens, the rank by which `want` is reached. `of_block`: in lane b, how many block b
+// lists.
+__device__ inline uint64_t CutListed(BlockState& s, uint32_t left, uint32_t of_block, uint64_t want) {
+  constexpr unsigned kThreadsEach = kThreads / kBlocks;
+  const unsigned thread = threadIdx.x, block = thread / kThreadsEach;
+  const uint32_t behind = __shfl_sync(kAll, static_cast<uint32_t>(ScanOverWarp(of_block)), static_cast<int>(block));
+  const uint32_t size = __shfl_sync(kAll, of_block, static_cast<int>(block));
+  for (uint32_t i = thread % kThreadsEach; i < size; i += kThreadsEach) {
+    s.items[behind - size + i] = *cuda::InBlock(&s.list[i], block);
+  }
+  __syncthreads();
+  if (thread < left) {
+    const Listed mine = s.items[thread];
+    uint64_t above = 0;
+    for (uint32_t i = 0; i < left; ++i) above += s.items[i].rank > mine.rank ? s.items[i].weight : 0;
+    if (above < want && want <= above + mine.weight) s.cut = mine.rank;
+  }
+  __syncthreads();
+  return s.cut;
+}
+
 // The rank at which the tokens from the top on reach target(mass of all) <= that mass. Every thread of the cluster
-// calls it and gets it. `bins`: by value.
+// calls it and gets it. With `few`, the tokens that weigh something are hoped to be kListed at most.
 //
 // Counting bins narrows the row to one bin, and that to a bin of it, until few enough tokens are left to compare each
-// with each, or one logit. Peaked rows take one round.
+// with each, or one logit. Peaked rows take one round. `bins` are by value; where the cut lies outside of open ones,
+// closed ones of `wide` come next.
 template <typename Weigh, typename Target>
-__device__ uint64_t FindCut(BlockState& s, const Slice& slice, const Weigh& weigh, Bins bins, const Target& target) {
+__device__ uint64_t FindCut(BlockState& s, const Slice& slice, const Weigh& weigh, bool few, Bins bins, float wide,
+                            const Target& target) {
   const int thread = static_cast<int>(threadIdx.x);
   uint64_t want = 0;  // of what is inside the bins
-  for (bool first = true;; first = false) {
+  bool first = true;
+  if (few) {
+    if (thread == 0) s.listed = s.bin_most = 0, s.bin_least = kAll;
+    __syncthreads();
+    uint32_t of_block;
+    bins.open = false;
+    const uint32_t left = ListTokens(s, slice, weigh, bins, 0, bins.last(), &of_block);
+    want = target(left);
+    first = false;
+    if (left <= kListed) return CutListed(s, left, of_block, want);
+    if (bins.least_key == bins.most_key) return CutTies(s, slice, weigh, bins.most_key, want);
+    bins.ByKey();
+  }
+  for (;;) {
 #pragma unroll
     for (auto& limb : s.limbs) limb[thread] = 0;
     __syncthreads();
-    ForWeights(slice, Inside<Weigh>{weigh, bins, 0, kBins}, thread, slice.count, kThreads,
-               [&](int, float x, uint64_t w) { AddToBin(s, bins(x), w); });
-    __syncthreads();
+    uint64_t beyond = 0;
+    ForWeights(slice, Inside<Weigh>{weigh, bins, 0, bins.last()}, thread, slice.count, kThreads,
+               [&](int, float x, uint64_t w) {
+                 const uint32_t bin = bins(x);
+                 if (bin < kBins) {
+                   AddToBin(s, bin, w);
+                 } else {
+                   beyond += w;
+                 }
+               });
+    uint64_t all;
+    ScanOverBlock(beyond, s, &all);
+    if (thread == 0) s.beyond = all;
     s.bins[thread] = s.limbs[0][thread] + (uint64_t{s.limbs[1][thread]} << 15) + (uint64_t{s.limbs[2][thread]} << 30);
     ClusterSync();
     uint64_t mass = 0;
 #pragma unroll
     for (unsigned b = 0; b < kBlocks; ++b) mass += *cuda::InBlock(&s.bins[thread], b);
-    if (thread == 0) {
-      s.listed = 0;
-      s.bin_least = kAll;
-      s.bin_most = 0;
-    }
-    uint64_t all;
+    beyond = SumOverWarp(OfBlocks(&s.beyond, uint64_t{0}));
+    if (thread == 0) s.listed = s.bin_most = 0, s.bin_least = kAll;
     const uint64_t through = ScanOverBlock(mass, s, &all);
-    if (first) want = target(all);
+    if (first) want = target(all + beyond);
+    first = false;
+    if (want > all) {
+      bins.open = false;
+      bins.scale = wide;
+      ClusterSync();  // the bins are read
+      continue;
+    }
     if (through - mass < want && want <= through) {
       s.bin = static_cast<uint32_t>(thread);
       s.before = through - mass;
@@ -150,47 +261,11 @@ __device__ uint64_t FindCut(BlockState& s, const Slice& slice, const Weigh& weig
     __syncthreads();
     const uint32_t bin = s.bin;
     want -= s.before;
-    uint32_t least = kAll, most = 0;
-    ForWeights(slice, Inside<Weigh>{weigh, bins, bin, bin + 1}, thread, slice.count, kThreads,
-               [&](int at, float x, uint64_t w) {
-                 const uint64_t rank = Rank(x, slice.begin + at);
-                 const uint32_t place = atomicAdd(&s.listed, 1u);
-                 if (place < kListed) s.list[place] = {rank, w};
-                 least = min(least, static_cast<uint32_t>(rank >> 32));
-                 most = max(most, static_cast<uint32_t>(rank >> 32));
-               });
-    least = __reduce_min_sync(kAll, least);
-    most = __reduce_max_sync(kAll, most);
-    if (thread % 32 == 0 && most != 0) {
-      atomicMin(&s.bin_least, least);
-      atomicMax(&s.bin_most, most);
-    }
-    ClusterSync();
-    const uint32_t listed = OfBlocks(&s.listed, 0u);
-    bins.least_key = __reduce_min_sync(kAll, OfBlocks(&s.bin_least, kAll));
-    bins.most_key = __reduce_max_sync(kAll, OfBlocks(&s.bin_most, 0u));
-    const uint32_t left = __reduce_add_sync(kAll, listed);
-    if (left <= kListed) {
-      const auto through_blocks = static_cast<uint32_t>(ScanOverWarp(listed));
-      // The lists one behind the other; a block of the cluster per two warps.
-      const unsigned block = static_cast<unsigned>(thread) / (kThreads / kBlocks);
-      const uint32_t size = __shfl_sync(kAll, listed, static_cast<int>(block));
-      const uint32_t to = __shfl_sync(kAll, through_blocks, static_cast<int>(block)) - size;
-      for (uint32_t i = static_cast<uint32_t>(thread) % (kThreads / kBlocks); i < size; i += kThreads / kBlocks) {
-        s.items[to + i] = *cuda::InBlock(&s.list[i], block);
-      }
-      __syncthreads();
-      if (static_cast<uint32_t>(thread) < left) {
-        const Listed mine = s.items[thread];
-        uint64_t above = 0;
-        for (uint32_t i = 0; i < left; ++i) above += s.items[i].rank > mine.rank ? s.items[i].weight : 0;
-        if (above < want && want <= above + mine.weight) s.cut = mine.rank;
-      }
-      __syncthreads();
-      return s.cut;
-    }
+    uint32_t of_block;
+    const uint32_t left = ListTokens(s, slice, weigh, bins, bin, bin, &of_block);
+    if (left <= kListed) return CutListed(s, left, of_block, want);
     if (bins.least_key == bins.most_key) return CutTies(s, slice, weigh, bins.most_key, want);
-    bins.shift = max(0, 32 - __clz(static_cast<int>(bins.most_key - bins.least_key)) - 9);  // 2^9 bins
+    bins.ByKey();
   }
 }
 

@@ -157,6 +157,7 @@ template <typename Process>
 __device__ RowStats MeasureRow(const Slice& slice, const Process& process) {
   constexpr int kAhead = 4, kStep = 4 * kThreads;
   RowStats stats = NoStats();
+  float best = -INFINITY, least = INFINITY;
   auto* fours = reinterpret_cast<float4*>(slice.values);
   for (int first = 4 * static_cast<int>(threadIdx.x); first < slice.count; first += kAhead * kStep) {
     typename Process::Tables tables[kAhead];
@@ -172,20 +173,30 @@ __device__ RowStats MeasureRow(const Slice& slice, const Process& process) {
       float x[4] = {four.x, four.y, four.z, four.w};
       stats.banned += process(x, slice.begin + i, tables[k]);
       if constexpr (Process::kChanges) fours[i / 4] = {x[0], x[1], x[2], x[3]};
+      uint32_t magnitude = 0;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if (i + j >= slice.count) break;
-        const uint32_t key = OrderKey(x[j]);
-        if (key > stats.best_key) {
-          stats.best_key = key;
+        if (x[j] > best) {
+          best = x[j];
           stats.best_id = static_cast<uint32_t>(slice.begin + i + j);
         }
-        if (key > kLowestKey) stats.least_key = min(stats.least_key, key);
+        magnitude = max(magnitude, __float_as_uint(x[j]) & 0x7FFFFFFFu);
+      }
+      if (magnitude < 0x7F800000u) {
+        least = fminf(least, fminf(fminf(x[0], x[1]), fminf(x[2], x[3])));
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {  // also where the row's end is padded
+        if (i + j >= slice.count) break;
         stats.not_finite += IsFinite(x[j]) ? 0 : 1;
-        stats.lowest += key == kLowestKey ? 1 : 0;
+        stats.lowest += x[j] == -INFINITY ? 1 : 0;
+        if (x[j] > -INFINITY) least = fminf(least, x[j]);
       }
     }
   }
+  stats.best_key = OrderKey(best);
+  stats.least_key = OrderKey(least);
   return stats;
 }
 

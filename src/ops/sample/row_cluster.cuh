@@ -17,8 +17,11 @@ namespace senko::ops::sm90 {
 inline constexpr int kBlocks = 8;  // of a row
 inline constexpr int kThreads = 512;
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kBins = kThreads;  // one a thread
-inline constexpr int kListed = 256;     // tokens that are ordered one by one
+inline constexpr int kBinBits = 9;
+inline constexpr int kBins = 1 << kBinBits;
+static_assert(kBins == kThreads);    // one a thread
+inline constexpr int kListed = 256;  // tokens that are ordered one by one
+inline constexpr int kBatch = 3;     // tokens that a thread weighs at a time, so that their arithmetic overlaps
 inline constexpr unsigned kAll = 0xFFFFFFFFu;
 inline constexpr uint32_t kLowestKey = 0x80000000u - 0x7F800000u;  // OrderKey(-infinity)
 
@@ -35,7 +38,9 @@ struct Listed {
 struct BlockState {
   // Read by other blocks.
   RowStats stats[2];             // of the row drawn from, of the row as it came
+  RowStats warp_stats[kWarps];   // of the one measured last
   uint64_t bins[kBins];          // FindCut: masses
+  uint64_t beyond;               // and of what lies beyond the bins
   Listed list[kListed];          // FindCut: tokens of the bin that the cut is in, the first `listed`
   uint32_t listed;               // may exceed kListed
   uint32_t bin_least, bin_most;  // their keys
@@ -52,7 +57,8 @@ struct BlockState {
                              // 2^16 tokens
   Listed items[kListed];
   uint64_t warp_sums[kWarps];
-  RowStats warp_stats[kWarps];
+  uint32_t warp_bests[kBlocks * kWarps];  // keys
+  uint32_t bar;
   uint32_t bin;
   uint64_t before;  // the mass above it
   uint64_t cut;
@@ -142,18 +148,41 @@ __device__ inline RowStats CombineOverCluster(const RowStats& mine, int slot, Bl
   return CombineOverWarp(OfBlocks(&s.stats[slot], NoStats()));
 }
 
+// A logit that tokens of at least k warps reach, so at least k tokens; -infinity when there is none. Of the row
+// measured last.
+__device__ inline float BarOfWarps(BlockState& s, int k) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (k > kBlocks * kWarps) return -INFINITY;
+  if (thread < kBlocks * kWarps) {
+    s.warp_bests[thread] =
+        cuda::InBlock(&s.warp_stats[thread % kWarps], static_cast<uint32_t>(thread / kWarps))->best_key;
+  }
+  __syncthreads();
+  if (thread < kBlocks * kWarps) {
+    const uint32_t mine = s.warp_bests[thread];
+    int before = 0;
+    for (int i = 0; i < kBlocks * kWarps; ++i) {
+      const uint32_t key = s.warp_bests[i];
+      before += key > mine || (key == mine && i < thread) ? 1 : 0;
+    }
+    if (before == k - 1) s.bar = mine;
+  }
+  __syncthreads();
+  return KeyValue(s.bar);
+}
+
 // each(at, x, w) for every `step`-th value from `begin` to `end` that weighs something. `weigh` is given four at a
 // time, so that their arithmetic overlaps.
 template <typename Weigh, typename Each>
 __device__ void ForWeights(const Slice& slice, const Weigh& weigh, int begin, int end, int step, const Each& each) {
-  for (int i = begin; i < end; i += 4 * step) {
-    float x[4];
-    uint64_t w[4];
+  for (int i = begin; i < end; i += kBatch * step) {
+    float x[kBatch];
+    uint64_t w[kBatch];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = i + j * step < end ? slice.values[i + j * step] : -INFINITY;
+    for (int j = 0; j < kBatch; ++j) x[j] = i + j * step < end ? slice.values[i + j * step] : -INFINITY;
     weigh(x, slice.begin + i, step, w);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kBatch; ++j) {
       if (w[j] != 0) each(i + j * step, x[j], w[j]);
     }
   }

@@ -1,7 +1,7 @@
 // A cluster of eight blocks a draw: the row is read once and stays in their shared memory, where every further pass
 // runs.
 //
-// One row is bound by the passes' delays (five cluster barriers at most rounds) and by the double-precision weights, 38
+// One row is bound by the passes' delays (two to six cluster barriers) and by the double-precision weights, some thirty
 // operations a token on eight multiprocessors; many rows by those operations.
 #include <cuda_runtime.h>
 

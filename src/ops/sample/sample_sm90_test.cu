@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/launch.h"
 #include "cuda/test_device.h"
 #include "ops/sample/draw_scheme.h"
+#include "ops/sample/fixed_weight.cuh"
 #include "ops/sample/logprobs.h"
 #include "ops/sample/processors.h"
 #include "ops/sample/sample.h"
@@ -266,6 +268,33 @@ void Check(const std::vector<std::vector<float>>& rows, const std::vector<Ask>& 
   for (size_t i = asks.size(); i < tokens.size(); ++i) EXPECT_EQ(tokens[i], static_cast<int32_t>(0xA5A5A5A5u));
 }
 
+// Weights of pseudo-random exponents by both ways; counts those that differ.
+__global__ void CompareWeights(uint64_t seed, int each, uint32_t* wrong) {
+  uint64_t word = seed + uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (int i = 0; i < each; ++i) {
+    word = word * 6364136223846793005u + 1442695040888963407u;
+    uint64_t bits = word ^ word >> 29;
+    bits ^= bits * 0x9E3779B97F4A7C15u >> 31;
+    const double unit = static_cast<double>(bits >> 11) * 0x1p-53;
+    const double exponent[3] = {-32 * unit, -unit, -unit * 0x1p-10};
+    uint64_t w[3];
+    sm90::HeavyWeights(exponent, w);
+    for (int j = 0; j < 3; ++j) {
+      if (w[j] != FixedWeight(exponent[j])) atomicAdd(wrong, 1u);
+    }
+  }
+}
+
+TEST_F(SampleSm90Test, FusedWeightsAreTheDefinedOnes) {
+  const DeviceBuffer<uint32_t> wrong = ToDevice(std::vector<uint32_t>(1));
+  cuda::Launch launch;
+  launch.grid = dim3(132);
+  launch.block = dim3(512);
+  cuda::Start(launch, CompareWeights, uint64_t{std::random_device{}()} << 20, 2000, wrong.data());
+  SENKO_CUDA(cudaDeviceSynchronize());
+  EXPECT_EQ(ToHost(wrong)[0], 0u);
+}
+
 TEST_F(SampleSm90Test, DrawsTheReferencesToken) {
   std::mt19937_64 random(std::random_device{}());
   for (const int64_t vocab : {1, 2, 5, 17, 256, 999, 5300}) {
@@ -303,8 +332,11 @@ TEST_F(SampleSm90Test, DrawsTheReferencesTokenFromAFullVocabulary) {
                                               {50, 0.9f, 0.0f},
                                               {700, 1.0f, 0.0f},
                                               {0, 0.999f, 0.001f},
-                                              {100000, 0.5f, 0.0f}}) {
-      for (int i = 0; i < 3; ++i) {
+                                              {100000, 0.5f, 0.0f},
+                                              {0, 0.99999f, 0.0f},
+                                              {100, 1.0f, 0.0f},
+                                              {129, 0.9f, 0.01f}}) {
+      for (int i = 0; i < 2; ++i) {
         Ask ask;
         ask.row = static_cast<int32_t>(rows.size()) - 1;
         ask.sample = {0, nullptr, 1, top_k, top_p, min_p, random(), 0, random() % 1000};
