@@ -79,8 +79,8 @@ __device__ inline int32_t SampleRow(const SampleSm90Params& p, const SampleJobSm
   Mass mass(KeyValue(stats.best_key), 1.0 / static_cast<double>(job.temperature), job.least_exponent);
   if (job.top_k > 0 && job.top_k < p.vocab - stats.banned) mass.Keep(FindKth(stats, slice, s, job.top_k));
   if (!(job.top_p >= 1)) {
-    // Few tokens lie eight units of the exponent below the top or nearer, and most nuclei end there.
-    constexpr double kNear = 8;
+    // Few tokens lie sixteen units of the exponent below the top or nearer, and nuclei end there.
+    constexpr double kNear = 16;
     Bins bins;
     bins.top = mass.max;
     bins.scale = static_cast<float>(mass.inverse * (kBins / kNear));
