@@ -65,12 +65,13 @@ void AllocateForRun(RunContext& context, const RunOptions& options, int64_t cont
                       std::to_string(needed) + " pages, " + std::to_string(needed * layout.page_bytes) + " bytes");
     }
   }
-  context.pages = std::make_unique<cache::PagePool>(layout, pages, context.backend->memory());
-  context.slots = std::make_unique<cache::SlotPool>(model.slot_layout(), slots, context.backend->memory());
   runtime::ExecutorLimits limits;
   limits.max_rows = max_rows;
   limits.max_sequences = slots;
   limits.max_positions = std::min(model.config().max_positions, pages * layout.block_size);
+  context.backend->CheckCacheBytes(limits, pages * layout.page_bytes + slots * model.slot_layout().slot_bytes);
+  context.pages = std::make_unique<cache::PagePool>(layout, pages, context.backend->memory());
+  context.slots = std::make_unique<cache::SlotPool>(model.slot_layout(), slots, context.backend->memory());
   context.executor = context.backend->MakeExecutor(*context.pages, limits);
 }
 

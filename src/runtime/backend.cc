@@ -15,8 +15,9 @@ class CpuBackend final : public Backend {
   CpuBackend(const model::Model& model, ThreadPool& pool) : model_(model), pool_(pool) {}
 
   cache::Memory& memory() override { return cache::HostMemory(); }
-  int64_t AvailableBytes(const ExecutorLimits&) const override { return AvailableMemory(); }
   int64_t DefaultCacheBytes(const ExecutorLimits&) const override { return AvailableMemory() / 4; }
+  // Memory that is mapped counts when it is written, so nothing is refused here.
+  void CheckCacheBytes(const ExecutorLimits&, int64_t) const override {}
   std::string Describe(const ExecutorLimits&) const override { return ""; }
   std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) override {
     model::WorkspaceLimits workspace;

@@ -32,14 +32,14 @@ class Backend {
   virtual ~Backend() = default;
   // Of pages, slots and snapshots.
   virtual cache::Memory& memory() = 0;
-  // Bytes for them beside an executor of these limits.
-  virtual int64_t AvailableBytes(const ExecutorLimits& limits) const = 0;
-  // What is taken and what is left, for a person; with such an executor.
-  virtual std::string Describe(const ExecutorLimits& limits) const = 0;
-  // One at a time on a GPU. Errors: kResourceExhausted with the sums.
-  virtual std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) = 0;
-  // How much of AvailableBytes pages may take when nobody says.
+  // Bytes that pages, slots and snapshots take when nobody says, beside an executor of these limits. Errors:
+  // kResourceExhausted with the sums and the largest step that fits.
   virtual int64_t DefaultCacheBytes(const ExecutorLimits& limits) const = 0;
+  // Refuses so many bytes of them where they cannot be had. Errors: as above.
+  virtual void CheckCacheBytes(const ExecutorLimits& limits, int64_t bytes) const = 0;
+  // What is taken and what is left, for a person; with such an executor. Empty where there is nothing to say.
+  virtual std::string Describe(const ExecutorLimits& limits) const = 0;
+  virtual std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) = 0;
 };
 
 // Rows of a step where nobody says. A CPU's step takes time with every row, and every stream waits for it; a GPU has to

@@ -19,11 +19,6 @@ namespace {
 // Rows of logits held at once: one a sequence, and blocks of a prompt that is to be scored.
 int64_t DrawnRows(const EngineOptions& options) { return std::max<int64_t>(options.max_num_seqs, 16); }
 
-int64_t SnapshotBytes(const EngineOptions& options, const MemoryPlan& memory) {
-  if (options.encoder_replay || !options.enable_prefix_caching) return 0;
-  return options.window_snapshot_memory_bytes.value_or(2 * memory.slot_bytes);
-}
-
 engine::SchedulerOptions SchedulingOf(const EngineOptions& options, const LoadedModel& loaded,
                                       const MemoryPlan& memory) {
   engine::SchedulerOptions s;
@@ -94,6 +89,11 @@ ExecutorLimits EngineCore::StepLimits(const EngineOptions& options, const model:
   return limits;
 }
 
+int64_t EngineCore::SnapshotBytes(const EngineOptions& options, int64_t slot_bytes) {
+  if (options.encoder_replay || !options.enable_prefix_caching) return 0;
+  return options.window_snapshot_memory_bytes.value_or(2 * slot_bytes);
+}
+
 EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, std::unique_ptr<ThreadPool> pool,
                        std::unique_ptr<Backend> backend, const MemoryPlan& memory)
     : options_(options),
@@ -102,7 +102,7 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, std::un
       backend_(std::move(backend)),
       pages_(loaded_.model->page_layout(), memory.num_pages, backend_->memory()),
       slots_(loaded_.model->slot_layout(), memory.num_slots, backend_->memory()),
-      snapshots_(loaded_.model->slot_layout(), SnapshotBytes(options, memory), backend_->memory()),
+      snapshots_(loaded_.model->slot_layout(), SnapshotBytes(options, memory.slot_bytes), backend_->memory()),
       executor_(backend_->MakeExecutor(pages_, StepLimits(options, *loaded_.model))),
       runner_(*executor_, slots_, snapshots_, *pool_, DrawnRows(options)),
       scheduler_(loaded_.config, SchedulingOf(options, loaded_, memory), pages_, slots_, snapshots_) {

@@ -30,6 +30,8 @@ class EngineCore final : public Engine {
   ~EngineCore() override;
 
   static ExecutorLimits StepLimits(const EngineOptions& options, const model::Model& model);
+  // Of window snapshots, beside slots of so many bytes.
+  static int64_t SnapshotBytes(const EngineOptions& options, int64_t slot_bytes);
 
   uint64_t Submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void Stop(uint64_t request, int choice) override;

@@ -62,8 +62,12 @@ std::unique_ptr<Engine> LoadEngine(const EngineOptions& given, const LoadProgres
   memory.default_name = options.device == "cuda" ? "what is left of the GPU's memory" : "a quarter of the free memory";
   const std::string description = backend->Describe(limits);
   if (progress && !description.empty()) progress(description, 1, 1);
+  const int64_t snapshots =
+      runtime::EngineCore::SnapshotBytes(options, options.max_num_seqs * loaded.model->slot_layout().slot_bytes);
+  memory.default_bytes -= snapshots;
   const runtime::MemoryPlan plan =
       runtime::PlanMemory(loaded.model->page_layout(), loaded.model->slot_layout(), memory);
+  backend->CheckCacheBytes(limits, plan.slot_bytes + plan.page_bytes + snapshots);
   if (progress) progress(plan.ToString(), 1, 1);
   return std::make_unique<runtime::EngineCore>(options, std::move(loaded), std::move(pool), std::move(backend), plan);
 }

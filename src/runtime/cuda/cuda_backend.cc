@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cuda/check.h"
 #include "cuda/device.h"
+#include "ops/select/select_sm90.h"
 #include "runtime/cuda/cuda_executor.h"
 
 namespace senko::runtime {
@@ -72,16 +73,35 @@ class CudaBackend final : public Backend {
 
   cache::Memory& memory() override { return memory_; }
 
-  int64_t AvailableBytes(const ExecutorLimits& limits) const override {
-    return budget_ - weight_bytes_ - kGraphBytes - static_cast<int64_t>(CudaExecutor::DeviceBytes(model_, limits));
+  int64_t DefaultCacheBytes(const ExecutorLimits& limits) const override {
+    CheckCacheBytes(limits, 1);
+    return Left(limits);
   }
-  int64_t DefaultCacheBytes(const ExecutorLimits& limits) const override { return AvailableBytes(limits); }
+
+  void CheckCacheBytes(const ExecutorLimits& limits, int64_t bytes) const override {
+    if (limits.max_rows > ops::kMaxSelectRowsSm90) {
+      throw Error(ErrorCode::kInvalidArgument, "--max-num-batched-tokens " + std::to_string(limits.max_rows) +
+                                                   ": at most " + std::to_string(ops::kMaxSelectRowsSm90) +
+                                                   " with --device cuda");
+    }
+    if (bytes <= Left(limits)) return;
+    std::string fits = "no step fits";
+    for (ExecutorLimits smaller = limits; smaller.max_rows > 1;) {
+      smaller.max_rows /= 2;
+      if (bytes > Left(smaller)) continue;
+      fits = "they fit with --max-num-batched-tokens " + std::to_string(smaller.max_rows);
+      break;
+    }
+    throw Error(ErrorCode::kResourceExhausted, "pages, slots and snapshots of " + GiB(bytes) + " (" +
+                                                   std::to_string(bytes) + " bytes) do not fit beside the rest (" +
+                                                   Describe(limits) + "); " + fits);
+  }
 
   std::string Describe(const ExecutorLimits& limits) const override {
     return device_.name + ": " + GiB(budget_) + " of " + GiB(total_) + " to use: weights " + GiB(weight_bytes_) +
            ", a step of " + std::to_string(limits.max_rows) + " rows " +
            GiB(static_cast<int64_t>(CudaExecutor::DeviceBytes(model_, limits))) + ", graphs " + GiB(kGraphBytes) +
-           ", left for pages and slots " + GiB(AvailableBytes(limits)) +
+           ", left for pages and slots " + GiB(Left(limits)) +
            (DeviceEngram::HostBytes(model_) > 0
                 ? "; Engram tables in host memory " + GiB(DeviceEngram::HostBytes(model_))
                 : "");
@@ -92,6 +112,10 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  int64_t Left(const ExecutorLimits& limits) const {
+    return budget_ - weight_bytes_ - kGraphBytes - static_cast<int64_t>(CudaExecutor::DeviceBytes(model_, limits));
+  }
+
   const BackendOptions options_;
   const model::Model& model_;
   cuda::Device device_;

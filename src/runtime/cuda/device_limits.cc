@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/mhc/mhc_sm90.h"
 #include "ops/router/router_sm90.h"
+#include "ops/select/select_sm90.h"
 #include "runtime/cuda/device_weights.h"
 
 namespace senko::runtime {
@@ -28,6 +29,19 @@ void CheckDeviceLimits(const config::ModelConfig& config) {
   multiple("moe_intermediate_size", config.moe_intermediate_size, 64);
   at_most("n_routed_experts", config.num_experts, ops::kMaxExpertsSm90);
   at_most("num_experts_per_tok", config.experts_per_token, ops::kMaxTopkSm90);
+  if (!config.index_sources.empty()) {
+    at_most("index_n_heads", config.index_heads, ops::kMaxIndexHeadsSm90);
+    at_most("index_topk", config.index_topk, ops::kMaxSelectTopkSm90);
+    if (config.index_dim != 32 && config.index_dim != 64 && config.index_dim != 128) {
+      fault("index_head_dim", config.index_dim, "32, 64 or 128");
+    }
+  }
+  if (config.candidate_source >= 0) {
+    at_most("candidate_block_size", config.candidate_block_size, 32);
+    if ((config.candidate_block_size & (config.candidate_block_size - 1)) != 0) {
+      fault("candidate_block_size", config.candidate_block_size, "a power of two");
+    }
+  }
   if (!config.engram.layers.empty()) {
     multiple("(engram_max_ngram_size - 1) * engram_n_heads * engram_head_dim",
              (config.engram.max_ngram - 1) * config.engram.num_heads * config.engram.head_dim, 64);
