@@ -40,7 +40,8 @@ RunContext LoadForRun(const RunOptions& options, runtime::Profile* profile) {
   load.profile = profile;
   context.loaded = runtime::LoadModel(load);
   context.pool = std::make_unique<ThreadPool>(options.threads);
-  const runtime::BackendOptions device{options.device, options.cuda_graphs, options.gpu_memory_utilization};
+  const runtime::BackendOptions device{options.device, options.cuda_graphs, options.gpu_memory_utilization,
+                                       !options.op_impl.empty()};
   context.backend = runtime::MakeBackend(device, *context.loaded.model, *context.pool, TerminalProgress());
   context.most_rows =
       options.max_batched_tokens > 0 ? options.max_batched_tokens : runtime::DefaultStepRows(options.device);

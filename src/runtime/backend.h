@@ -24,6 +24,7 @@ struct BackendOptions {
   std::string device = "cpu";           // "cpu" or "cuda"
   bool cuda_graphs = true;              // false: the same kernels, launched one by one
   double gpu_memory_utilization = 0.9;  // of the GPU's memory, for everything
+  bool chosen_ops = false;              // --op-impl was given
 };
 
 // Outlives the pools in its memory and the executors. The model and the threads outlive it.

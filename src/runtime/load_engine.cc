@@ -46,7 +46,8 @@ std::unique_ptr<Engine> LoadEngine(const EngineOptions& given, const LoadProgres
   runtime::LoadedModel loaded = runtime::LoadModel(load);
 
   auto pool = std::make_unique<ThreadPool>(options.threads);
-  const runtime::BackendOptions device{options.device, options.cuda_graphs, options.gpu_memory_utilization};
+  const runtime::BackendOptions device{options.device, options.cuda_graphs, options.gpu_memory_utilization,
+                                       !options.op_impl.empty()};
   std::unique_ptr<runtime::Backend> backend =
       runtime::MakeBackend(device, *loaded.model, *pool, [&progress](const Progress& p) {
         if (progress) progress(p.what, static_cast<int64_t>(p.done), static_cast<int64_t>(p.total));

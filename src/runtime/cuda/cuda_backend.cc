@@ -53,6 +53,9 @@ class CudaBackend final : public Backend {
     if (model.options().numerics != numerics::NumericsMode::kModel) {
       throw Error(ErrorCode::kUnsupported, "--device cuda computes with --numerics model only");
     }
+    if (options.chosen_ops) {
+      throw Error(ErrorCode::kUnsupported, "--op-impl chooses among the CPU's operators; --device cuda has its own");
+    }
     CheckDeviceLimits(model.config());
     size_t free = 0, total = 0;
     SENKO_CUDA(cudaMemGetInfo(&free, &total));
