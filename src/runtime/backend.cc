@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "runtime/cpu_executor.h"
+#include "runtime/host_step_runner.h"
 #include "runtime/memory_use.h"
 #ifdef SENKO_HAS_CUDA
 #include "runtime/cuda/cuda_backend.h"
@@ -24,6 +25,10 @@ class CpuBackend final : public Backend {
     workspace.max_rows = limits.max_rows;
     workspace.max_sequences = limits.max_sequences;
     return std::make_unique<CpuExecutor>(model_, pages, pool_, workspace);
+  }
+  std::unique_ptr<StepRunner> MakeRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots,
+                                         ThreadPool& pool, int64_t max_drawn_rows) override {
+    return std::make_unique<HostStepRunner>(executor, slots, snapshots, pool, max_drawn_rows);
   }
 
  private:

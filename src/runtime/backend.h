@@ -8,7 +8,10 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cache/memory.h"
+#include "cache/slot_pool.h"
+#include "cache/snapshot_store.h"
 #include "runtime/executor.h"
+#include "runtime/step_runner.h"
 
 namespace senko::runtime {
 
@@ -41,6 +44,10 @@ class Backend {
   // What is taken and what is left, for a person; with such an executor. Empty where there is nothing to say.
   virtual std::string Describe(const ExecutorLimits& limits) const = 0;
   virtual std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) = 0;
+  // Of an executor made here. `max_drawn_rows`: the most rows that a step draws from.
+  virtual std::unique_ptr<StepRunner> MakeRunner(Executor& executor, cache::SlotPool& slots,
+                                                 cache::SnapshotStore& snapshots, ThreadPool& pool,
+                                                 int64_t max_drawn_rows) = 0;
 };
 
 // Rows of a step where nobody says. A CPU's step takes time with every row, and every stream waits for it; a GPU has to

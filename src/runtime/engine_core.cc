@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +16,9 @@
 
 namespace senko::runtime {
 namespace {
+
+// How often the runner's thread, which waits for a plan, looks whether the running step has ended.
+constexpr std::chrono::microseconds kLook(50);
 
 // Rows of logits held at once: one a sequence, and blocks of a prompt that is to be scored.
 int64_t DrawnRows(const EngineOptions& options) { return std::max<int64_t>(options.max_num_seqs, 16); }
@@ -104,7 +108,7 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, std::un
       slots_(loaded_.model->slot_layout(), memory.num_slots, backend_->memory()),
       snapshots_(loaded_.model->slot_layout(), SnapshotBytes(options, memory.slot_bytes), backend_->memory()),
       executor_(backend_->MakeExecutor(pages_, StepLimits(options, *loaded_.model))),
-      runner_(*executor_, slots_, snapshots_, *pool_, DrawnRows(options)),
+      runner_(backend_->MakeRunner(*executor_, slots_, snapshots_, *pool_, DrawnRows(options))),
       scheduler_(loaded_.config, SchedulingOf(options, loaded_, memory), pages_, slots_, snapshots_) {
   const config::ModelConfig& config = loaded_.config;
   limits_.vocab_size = config.vocab_size;
@@ -120,7 +124,7 @@ EngineCore::EngineCore(const EngineOptions& options, LoadedModel loaded, std::un
   limits_.eos_token = static_cast<int32_t>(config.eos_token_id);
   limits_.image_token = static_cast<int32_t>(config.image_token_id);
   stats_.num_pages = memory.num_pages;
-  stats_.workspace_bytes = executor_->workspace_bytes() + runner_.bytes();
+  stats_.workspace_bytes = executor_->workspace_bytes() + runner_->bytes();
   planner_ = std::thread([this] { OrEnd([this] { PlanLoop(); }); });
   runner_thread_ = std::thread([this] { OrEnd([this] { RunLoop(); }); });
 }
@@ -281,34 +285,84 @@ void EngineCore::PlanLoop() {
 // after its last one, before they sleep, is not: whoever measures a step takes the difference over it alone.
 double EngineCore::StepCpuSeconds() const { return pool_->WorkerCpuSeconds() + ThreadCpuSeconds(); }
 
+// The next step to launch behind `launched` others. False: there is none, now that the oldest of those has ended, or
+// ever.
+bool EngineCore::TakeJob(size_t launched, Job* job) {
+  std::unique_lock lock(mutex_);
+  const auto some = [&] { return !jobs_.empty(); };
+  if (launched == 0) {
+    wake_runner_.wait(lock, [&] { return some() || planner_gone_; });
+  } else if (launched < runner_->most_launched()) {
+    // The plan comes while the step before it runs, when what that waited for has been told.
+    while (!some()) {
+      lock.unlock();
+      const bool ended = runner_->Ready();
+      lock.lock();
+      if (ended) break;
+      wake_runner_.wait_for(lock, kLook, some);
+    }
+  } else {
+    return false;
+  }
+  if (!some()) return false;
+  *job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return true;
+}
+
 void EngineCore::RunLoop() {
+  std::deque<Launched> launched;  // keeps its plans where they are
   for (;;) {
     Job job;
-    {
-      std::unique_lock lock(mutex_);
-      wake_runner_.wait(lock, [&] { return !jobs_.empty() || planner_gone_; });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+    if ((launched.empty() || launched.back().error.empty()) && TakeJob(launched.size(), &job)) {
+      Launched& step = launched.emplace_back();
+      step.job = std::move(job);
+      const double before = StepCpuSeconds();
+      for (const auto& [sequence, request] : step.job.begins) runner_->Begin(sequence, request);
+      try {
+        runner_->Launch(step.job.plan);
+      } catch (const DeviceLost&) {
+        throw;
+      } catch (const std::exception& error) {
+        step.error = error.what();
+        if (step.error.empty()) step.error = "a step could not be launched";
+      }
+      step.compute_cpu_seconds = StepCpuSeconds() - before;
+      continue;
     }
-    for (const auto& [sequence, request] : job.begins) runner_.Begin(sequence, request);
-    Done done;
-    for (const engine::PlannedSample& sample : job.plan.samples) done.samples.push_back(sample.sequence);
-    const double before = StepCpuSeconds();
-    try {
-      done.output = runner_.Run(job.plan);
-    } catch (const std::exception& error) {
-      // The step's sequences are lost, and nobody else.
-      done.error = error.what();
-      done.output = runner_.Abandon(job.plan);
-      for (const engine::PlannedSpan& span : job.plan.spans) done.failed.push_back(span.sequence);
-      done.failed.insert(done.failed.end(), done.samples.begin(), done.samples.end());
-    }
-    done.compute_cpu_seconds = StepCpuSeconds() - before;
+    if (launched.empty()) return;
+    Done done = Finish(launched.front());
+    launched.pop_front();
     std::lock_guard lock(mutex_);
     done_.push_back(std::move(done));
     wake_planner_.notify_one();
   }
+}
+
+// What the oldest step gave. Of one that threw the sequences are lost, and nobody else.
+EngineCore::Done EngineCore::Finish(const Launched& step) {
+  const engine::StepPlan& plan = step.job.plan;
+  Done done;
+  for (const engine::PlannedSample& sample : plan.samples) done.samples.push_back(sample.sequence);
+  done.error = step.error;
+  const double before = StepCpuSeconds();
+  if (done.error.empty()) {
+    try {
+      done.output = runner_->Collect();
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const std::exception& error) {
+      done.error = error.what();
+      if (done.error.empty()) done.error = "a step failed";
+    }
+  }
+  if (!done.error.empty()) {
+    done.output = runner_->Abandon(plan);
+    for (const engine::PlannedSpan& span : plan.spans) done.failed.push_back(span.sequence);
+    done.failed.insert(done.failed.end(), done.samples.begin(), done.samples.end());
+  }
+  done.compute_cpu_seconds = step.compute_cpu_seconds + StepCpuSeconds() - before;
+  return done;
 }
 
 void EngineCore::Apply(Command command) {

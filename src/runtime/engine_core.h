@@ -1,4 +1,4 @@
-// The engine behind the public header: one thread that plans, one that runs steps.
+// The engine behind the public header: one thread that plans, one that launches steps and collects them.
 #pragma once
 
 #include <condition_variable>
@@ -61,6 +61,11 @@ class EngineCore final : public Engine {
     engine::StepPlan plan;
     std::vector<std::pair<uint64_t, std::shared_ptr<const GenerationRequest>>> begins;
   };
+  struct Launched {  // on that thread, in order
+    Job job;
+    std::string error;  // of its launch; nothing is launched behind one with it
+    double compute_cpu_seconds = 0;
+  };
   struct Done {
     StepOutput output;
     std::vector<uint64_t> samples;  // sequence of each draw
@@ -69,9 +74,11 @@ class EngineCore final : public Engine {
     double compute_cpu_seconds = 0;  // of this step
   };
 
+  Done Finish(const Launched& step);
   void Check(const GenerationRequest& request) const;
   void PlanLoop();
   void RunLoop();
+  bool TakeJob(size_t launched, Job* job);
   double StepCpuSeconds() const;
   void Apply(Command command);
   void Advance(Done done);
@@ -88,7 +95,7 @@ class EngineCore final : public Engine {
   cache::SlotPool slots_;
   cache::SnapshotStore snapshots_;
   std::unique_ptr<Executor> executor_;
-  StepRunner runner_;
+  std::unique_ptr<StepRunner> runner_;
   engine::Scheduler scheduler_;  // the engine thread's, like the three below
   std::unordered_map<uint64_t, Running> requests_;
   std::vector<std::pair<uint64_t, std::shared_ptr<const GenerationRequest>>> begins_;

@@ -6,10 +6,10 @@
 
 namespace senko::runtime {
 
-void PlanInputs::Fill(const engine::StepPlan& plan, cache::SlotPool& slots) {
+void PlanInputs::Fill(const engine::StepPlan& plan, cache::SlotPool& slots, bool before_in_flight) {
   ids_.assign(plan.ids.begin(), plan.ids.end());
   for (int32_t& id : ids_) {
-    if (id >= 0) continue;
+    if (id >= 0 || before_in_flight) continue;
     SENKO_CHECK(last_step_ + 1 == plan.step);
     // A row that could not be drawn from ends its sequence; what runs ahead for it only has to run.
     id = std::max(last_tokens_.at(static_cast<size_t>(-1 - id)), 0);
@@ -36,6 +36,7 @@ void PlanInputs::Fill(const engine::StepPlan& plan, cache::SlotPool& slots) {
 }
 
 void PlanInputs::Drawn(const engine::StepPlan& plan, std::span<const int32_t> tokens) {
+  if (plan.step < last_step_) return;  // given up, and told again behind a later one
   last_tokens_.assign(tokens.begin(), tokens.end());
   last_step_ = plan.step;
 }

@@ -11,11 +11,12 @@
 
 namespace senko::runtime {
 
-// Holds what the inputs point to until the next Fill. Plans come in order.
+// Holds what the inputs point to until the next Fill. Plans are filled in order, and their tokens come in order.
 class PlanInputs {
  public:
-  // The plan outlives the inputs' use.
-  void Fill(const engine::StepPlan& plan, cache::SlotPool& slots);
+  // The plan outlives the inputs' use. `before_in_flight`: the tokens of the plan before are not here yet, and ids that
+  // name them stay below zero.
+  void Fill(const engine::StepPlan& plan, cache::SlotPool& slots, bool before_in_flight = false);
   // The tokens the plan's samples gave (-1: none), for plans that are fed from them.
   void Drawn(const engine::StepPlan& plan, std::span<const int32_t> tokens);
 

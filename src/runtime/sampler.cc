@@ -68,25 +68,6 @@ struct Sampler::Scratch {
   std::vector<int32_t> barred;
   std::vector<ops::OutputCount> output;
 
-  // Bad words that the token behind `generated` and `ahead` would complete.
-  void AddCompletions(const RequestState& request, std::span<const int32_t> generated, std::span<const int32_t> ahead) {
-    const size_t length = generated.size() + ahead.size();
-    if (length == 0) return;
-    const auto back = [&](size_t n) {  // n = 1: the last token
-      return n <= ahead.size() ? ahead[ahead.size() - n] : generated[length - n];
-    };
-    // Words are sorted by their last token but one. (clang 14 cannot compile libstdc++'s ranges::equal_range.)
-    const auto key = [](std::span<const int32_t> word) { return word[word.size() - 2]; };
-    const auto begin = std::ranges::lower_bound(request.bad_words, back(1), {}, key);
-    for (auto at = begin; at != request.bad_words.end() && key(*at) == back(1); ++at) {
-      const std::span<const int32_t> word = *at;
-      if (word.size() - 1 > length) continue;
-      bool matches = true;
-      for (size_t n = 2; matches && n < word.size(); ++n) matches = word[word.size() - 1 - n] == back(n);
-      if (matches) barred.push_back(word.back());
-    }
-  }
-
   // The committed counts with the tokens that run ahead.
   std::span<const ops::OutputCount> Counted(const RequestState& request, const Counts& counts,
                                             std::span<const int32_t> ahead) {
@@ -108,6 +89,26 @@ struct Sampler::Scratch {
     return output;
   }
 };
+
+// Appends the last tokens of bad words that the token behind `generated` and `ahead` would complete.
+void Sampler::AddCompletions(const RequestState& request, std::span<const int32_t> generated,
+                             std::span<const int32_t> ahead, std::vector<int32_t>* barred) {
+  const size_t length = generated.size() + ahead.size();
+  if (length == 0) return;
+  const auto back = [&](size_t n) {  // n = 1: the last token
+    return n <= ahead.size() ? ahead[ahead.size() - n] : generated[length - n];
+  };
+  // Words are sorted by their last token but one. (clang 14 cannot compile libstdc++'s ranges::equal_range.)
+  const auto key = [](std::span<const int32_t> word) { return word[word.size() - 2]; };
+  const auto begin = std::ranges::lower_bound(request.bad_words, back(1), {}, key);
+  for (auto at = begin; at != request.bad_words.end() && key(*at) == back(1); ++at) {
+    const std::span<const int32_t> word = *at;
+    if (word.size() - 1 > length) continue;
+    bool matches = true;
+    for (size_t n = 2; matches && n < word.size(); ++n) matches = word[word.size() - 1 - n] == back(n);
+    if (matches) barred->push_back(word.back());
+  }
+}
 
 std::string_view DescribeFailure(DrawFailure failure) {
   switch (failure) {
@@ -225,6 +226,43 @@ TokenOutput Sampler::Logprobs(const float* logits, int32_t token, int top) const
   return output;
 }
 
+// Those that no answer so far changes.
+void Sampler::AddListed(const RequestState& request, int64_t drawn_before, std::vector<int32_t>* barred) {
+  barred->insert(barred->end(), request.barred.begin(), request.barred.end());
+  if (drawn_before < request.options->min_tokens) {
+    barred->insert(barred->end(), request.end_tokens.begin(), request.end_tokens.end());
+  }
+}
+
+DrawTerms Sampler::Terms(uint64_t sequence, int64_t position) const {
+  const SequenceState& s = Find(sequence);
+  const RequestState& request = *s.request;
+  DrawTerms terms;
+  terms.options = request.options.get();
+  terms.seed = request.seed;
+  terms.choice = s.choice;
+  terms.failed = s.failed;
+  terms.penalises = request.penalises;
+  terms.has_longer_bad_words = !request.bad_words.empty();
+  terms.drawn = position + 1 - request.prompt_tokens;
+  SENKO_CHECK(terms.drawn >= 0);
+  if (request.looks_back() && !s.failed) terms.unknown = terms.drawn - static_cast<int64_t>(s.generated.size());
+  SENKO_CHECK(terms.unknown >= 0);
+  terms.prompt_ids = request.prompt_ids;
+  terms.committed = s.counts.list;
+  return terms;
+}
+
+void Sampler::AppendBarred(uint64_t sequence, int64_t position, std::vector<int32_t>* barred) const {
+  const SequenceState& s = Find(sequence);
+  const RequestState& request = *s.request;
+  const int64_t drawn_before = position + 1 - request.prompt_tokens;
+  AddListed(request, drawn_before, barred);
+  if (request.bad_words.empty() || s.failed) return;
+  SENKO_CHECK(static_cast<int64_t>(s.generated.size()) == drawn_before);
+  AddCompletions(request, s.generated, {}, barred);
+}
+
 SampleDraw Sampler::Draw(const DrawJob& job) const {
   const SequenceState& s = Find(job.sequence);
   SampleDraw draw;
@@ -242,14 +280,12 @@ SampleDraw Sampler::Draw(const DrawJob& job) const {
   process.vocab = vocab_;
   process.bias = o.logit_bias;
   process.allowed = job.allowed;
-  scratch.barred.assign(request.barred.begin(), request.barred.end());
-  if (drawn_before < o.min_tokens) {
-    scratch.barred.insert(scratch.barred.end(), request.end_tokens.begin(), request.end_tokens.end());
-  }
+  scratch.barred.clear();
+  AddListed(request, drawn_before, &scratch.barred);
   if (request.looks_back()) {
     const auto ahead = NotYetKnown(job.uncommitted, s.generated.size(), drawn_before);
     for (const int32_t token : ahead) SENKO_CHECK(token < vocab_);
-    scratch.AddCompletions(request, s.generated, ahead);
+    AddCompletions(request, s.generated, ahead, &scratch.barred);
     if (request.penalises) {
       process.repetition = o.repetition_penalty;
       process.frequency = o.frequency_penalty;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/sample/processors.h"
 #include "senko/senko.h"
 
 namespace senko::runtime {
@@ -37,6 +38,21 @@ struct DrawJob {
 struct SampleDraw {
   TokenOutput output;  // token -1 on failure
   DrawFailure failure = DrawFailure::kNone;
+};
+
+// What a sequence's options and its answer say about a draw, for a device that draws itself. Views live until the next
+// call that changes the sampler.
+struct DrawTerms {
+  const SamplingOptions* options = nullptr;
+  uint64_t seed = 0;
+  uint64_t choice = 0;
+  bool failed = false;                // kBefore: whatever is drawn does not count
+  bool penalises = false;             // asks for the counts of the tokens drawn so far
+  bool has_longer_bad_words = false;  // asks for the tokens drawn so far
+  int64_t drawn = 0;                  // tokens of the answer before this draw
+  int64_t unknown = 0;  // of them, those that were not committed yet, if it asks for any; 0 where it failed
+  std::span<const int32_t> prompt_ids;          // distinct, ascending; under a repetition penalty only
+  std::span<const ops::OutputCount> committed;  // where it penalises: the counts of the committed tokens
 };
 
 // A row of a prompt and the prompt token behind it.
@@ -74,6 +90,12 @@ class Sampler {
   // One after the other or side by side, the draws are the same.
   std::vector<SampleDraw> DrawAll(std::span<const DrawJob> jobs, ThreadPool& pool) const;
 
+  // Of a draw from the row at `position`.
+  DrawTerms Terms(uint64_t sequence, int64_t position) const;
+  // Appends the tokens that it may not give, but for a mask's; nothing is unknown of the tokens before where longer bad
+  // words ask for them.
+  void AppendBarred(uint64_t sequence, int64_t position, std::vector<int32_t>* barred) const;
+
   // Appends the rows' next tokens with their log-probabilities and the `top` likeliest (at most kMaxLogprobs). False,
   // with nothing appended, when a row is not finite.
   bool PromptLogprobs(std::span<const PromptRow> rows, int top, ThreadPool& pool, std::vector<TokenOutput>* out) const;
@@ -87,6 +109,9 @@ class Sampler {
 
   std::unique_ptr<RequestState> MakeRequest(std::shared_ptr<const SamplingOptions> options,
                                             std::span<const int32_t> prompt) const;
+  static void AddListed(const RequestState& request, int64_t drawn_before, std::vector<int32_t>* barred);
+  static void AddCompletions(const RequestState& request, std::span<const int32_t> generated,
+                             std::span<const int32_t> ahead, std::vector<int32_t>* barred);
   const SequenceState& Find(uint64_t sequence) const;
   TokenOutput Logprobs(const float* logits, int32_t token, int top) const;
 

@@ -1,20 +1,14 @@
-// Runs plans on the CPU: copies, the two passes, logits, draws.
+// Runs plans: copies, the two passes, logits, draws. A step is launched, and collected when its result is wanted.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
+#include <stdexcept>
 #include <vector>
 
-#include "base/thread_pool.h"
-#include "cache/page_pool.h"
-#include "cache/slot_pool.h"
-#include "cache/snapshot_store.h"
 #include "engine/step_plan.h"
-#include "runtime/executor.h"
-#include "runtime/plan_inputs.h"
 #include "runtime/sampler.h"
-#include "tensor/buffer.h"
+#include "senko/senko.h"
 
 namespace senko::runtime {
 
@@ -30,46 +24,41 @@ struct StepOutput {
   engine::StepResult result;
   std::vector<SampleDraw> draws;  // per sample of the plan
   std::vector<PromptScores> prompts;
-  double model_seconds = 0;  // passes and head
-  double sampler_seconds = 0;
+  double model_seconds = 0;    // passes and head; of a GPU's own time where that draws: the passes
+  double sampler_seconds = 0;  // draws; there: head and draws
 };
 
-// One plan at a time, in order, from one thread. Everything it is given outlives it.
+// What steps run on is lost, and all that lies on it: no step can be launched or collected any more.
+struct DeviceLost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Plans in order, from one thread. Everything it is given outlives it.
 class StepRunner {
  public:
-  // `max_drawn_rows`: the most rows that a step draws from.
-  StepRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
-             int64_t max_drawn_rows);
+  virtual ~StepRunner() = default;
 
   // Before the first plan that names the sequence.
-  void Begin(uint64_t sequence, std::shared_ptr<const GenerationRequest> request);
+  virtual void Begin(uint64_t sequence, std::shared_ptr<const GenerationRequest> request) = 0;
 
-  // Errors: whatever a pass throws; the plan's sequences are then in an unknown state, all others are untouched.
-  StepOutput Run(const engine::StepPlan& plan);
+  // The plan outlives its Collect, or its Abandon. Errors: whatever a pass throws; the plan's sequences are then in an
+  // unknown state, all others are untouched. Once all launched before it are collected, Abandon stands in for it; until
+  // then nothing is launched. DeviceLost ends it all.
+  virtual void Launch(const engine::StepPlan& plan) = 0;
 
-  // Stands in for the output of a plan whose Run threw: every draw failed.
-  StepOutput Abandon(const engine::StepPlan& plan);
+  // Steps that may be launched before the first of them is collected: at least 1.
+  virtual size_t most_launched() const = 0;
+  // The oldest launched step has ended: Collect would not wait.
+  virtual bool Ready() = 0;
+  // Waits for the oldest launched step. Errors: as Launch; the step is no longer among the launched, and Abandon stands
+  // in for it.
+  virtual StepOutput Collect() = 0;
 
-  int64_t bytes() const { return static_cast<int64_t>(logits_.bytes()); }
+  // Stands in for the output of a plan whose Launch or Collect threw: every draw failed.
+  virtual StepOutput Abandon(const engine::StepPlan& plan) = 0;
 
- private:
-  void ScorePrompts(const engine::StepPlan& plan, StepOutput* output);
-  void Draw(const engine::StepPlan& plan, StepOutput* output);
-  void End(const engine::StepPlan& plan);
-  // `from` and `to`: where copy.from and copy.to lie, `bytes` each.
-  template <typename From, typename To>
-  void CopyAll(const std::vector<engine::Copy>& copies, size_t bytes, const From& from, const To& to);
-
-  Executor& executor_;
-  cache::SlotPool& slots_;
-  cache::SnapshotStore& snapshots_;
-  Sampler sampler_;
-  ThreadPool& pool_;
-  std::unordered_map<uint64_t, std::shared_ptr<const GenerationRequest>>
-      scored_;            // sequences that want their prompt's scores
-  Buffer<float> logits_;  // [max_drawn_rows, vocab]: of the rows drawn from, or a block of a prompt's
-  int64_t max_drawn_rows_;
-  PlanInputs inputs_;
+  // Of host memory.
+  virtual int64_t bytes() const = 0;
 };
 
 }  // namespace senko::runtime

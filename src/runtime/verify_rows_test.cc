@@ -10,8 +10,8 @@
 #include "base/random.h"
 #include "engine/scheduler.h"
 #include "runtime/cpu_executor.h"
+#include "runtime/host_step_runner.h"
 #include "runtime/load.h"
-#include "runtime/step_runner.h"
 #include "runtime/test_models.h"
 
 namespace senko::runtime {
@@ -57,7 +57,8 @@ class Rig {
     while (!scheduler_.idle()) {
       const auto plan = scheduler_.Plan();
       ASSERT_TRUE(plan);
-      StepOutput output = runner_.Run(*plan);
+      runner_.Launch(*plan);
+      StepOutput output = runner_.Collect();
       size_t verified = 0, sample = 0;
       output.result.drafts.resize(plan->spans.size());
       for (size_t i = 0; i < plan->spans.size(); ++i) {
@@ -108,7 +109,7 @@ class Rig {
   cache::SlotPool slots_;
   cache::SnapshotStore snapshots_;
   CpuExecutor executor_;
-  StepRunner runner_;
+  HostStepRunner runner_;
   engine::Scheduler scheduler_;
   uint64_t next_ = 1;
 };

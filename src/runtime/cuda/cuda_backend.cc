@@ -9,6 +9,7 @@
 #include "cuda/device.h"
 #include "ops/select/select_sm90.h"
 #include "runtime/cuda/cuda_executor.h"
+#include "runtime/cuda/cuda_step_runner.h"
 
 namespace senko::runtime {
 namespace {
@@ -112,6 +113,11 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) override {
     return std::make_unique<CudaExecutor>(model_, weights_, *engram_, pages, limits, options_.cuda_graphs);
+  }
+  std::unique_ptr<StepRunner> MakeRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots,
+                                         ThreadPool& pool, int64_t max_drawn_rows) override {
+    return std::make_unique<CudaStepRunner>(dynamic_cast<CudaExecutor&>(executor), slots, snapshots, pool,
+                                            max_drawn_rows);
   }
 
  private:

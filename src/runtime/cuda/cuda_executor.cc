@@ -6,12 +6,19 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "cuda/check.h"
+#include "senko/senko.h"
 
 namespace senko::runtime {
 namespace {
 
 // Steps of up to so many rows that are all kept (pure decode) are one graph.
 constexpr int64_t kWholeRows = 512;
+
+// Biases and bans of a step's draws: a request may bias every token, and another bar every one.
+constexpr int64_t kListed = int64_t{1} << 16;
+
+// One for each row, and the choices of a request that begin in this step.
+int64_t MostDraws(const ExecutorLimits& limits) { return limits.max_drawn_rows + kMaxChoices; }
 
 int64_t Positions(const model::Model& model, const ExecutorLimits& limits) {
   return limits.max_positions > 0 ? limits.max_positions : model.config().max_positions;
@@ -20,7 +27,12 @@ int64_t Positions(const model::Model& model, const ExecutorLimits& limits) {
 StepBatchLimits BatchLimits(const model::Model& model, const ExecutorLimits& limits) {
   const int64_t block = model.page_layout().block_size;
   return {limits.max_rows, limits.max_sequences,
-          limits.max_sequences * ((Positions(model, limits) + block - 1) / block)};
+          limits.max_sequences * ((Positions(model, limits) + block - 1) / block),
+          std::min(limits.max_drawn_rows, limits.max_rows), MostDraws(limits)};
+}
+
+DeviceDrawLimits DrawLimits(const model::Model& model, const ExecutorLimits& limits) {
+  return {MostDraws(limits), std::max(kListed, 2 * model.config().vocab_size), limits.max_sequences};
 }
 
 DeviceWorkspaceLimits WorkspaceLimits(const model::Model& model, const ExecutorLimits& limits) {
@@ -40,6 +52,7 @@ size_t CudaExecutor::DeviceBytes(const model::Model& model, const ExecutorLimits
   DeviceArena measured;
   const StepBatch batch(model, BatchLimits(model, limits), nullptr, nullptr, measured);
   const DeviceWorkspace workspace(model, WorkspaceLimits(model, limits), measured);
+  const DeviceDraws draws(model, {}, batch, workspace, DrawLimits(model, limits), measured);
   return measured.used();
 }
 
@@ -52,17 +65,23 @@ CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weigh
       batch_(model, BatchLimits(model, limits), weights.inv_freq_plain, weights.inv_freq_compressed, arena_),
       workspace_(model, WorkspaceLimits(model, limits), arena_),
       passes_(model, weights, engram, batch_, workspace_, pages.slab()),
+      draws_(model, weights.head, batch_, workspace_, DrawLimits(model, limits), arena_),
       graphs_(passes_, limits.max_rows),
       eager_(!graphs) {
   SENKO_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  batch_.set_drawn_tokens(draws_.tokens());
   // A step without rows in every regime: kernels are loaded here, and not within a capture.
-  batch_.Send({}, {}, stream_);
+  batch_.Send({}, {}, {}, stream_);
   for (const int64_t rows : PassGraphs::Regimes(limits.max_rows)) {
     passes_.Encoder({rows, rows, false}, stream_);
     passes_.Decoder({rows, rows, false}, stream_);
   }
+  for (const int64_t draws : draws_.Regimes()) draws_.Launch(draws, stream_);
   Wait();
-  if (graphs) graphs_.Capture(kWholeRows, stream_);
+  if (graphs) {
+    graphs_.Capture(kWholeRows, stream_);
+    draws_.Capture(stream_);
+  }
   Wait();
 }
 
@@ -74,10 +93,21 @@ CudaExecutor::~CudaExecutor() {
 void CudaExecutor::Wait() const { SENKO_CUDA(cudaStreamSynchronize(stream_)); }
 
 int64_t CudaExecutor::Run(std::span<const model::SequenceInput> sequences) {
-  batch_.Send(sequences, {}, stream_);
+  LaunchPasses(sequences, {}, nullptr);
+  return batch_.counts().decoder_rows;
+}
+
+void CudaExecutor::LaunchPasses(std::span<const model::SequenceInput> sequences, const StepDraws& draws,
+                                cudaEvent_t begun) {
+  draws_.SendLists(draws.bias_ids, draws.bias_values, draws.banned_ids, stream_);
+  batch_.Send(sequences, draws.rows, draws.jobs, stream_);
+  if (begun != nullptr) SENKO_CUDA(cudaEventRecord(begun, stream_));
   const StepCounts& counts = batch_.counts();
   if (counts.encoder_rows > 0) graphs_.Run(counts.encoder_rows, counts.decoder_rows, eager_, stream_);
-  return counts.decoder_rows;
+}
+
+void CudaExecutor::LaunchDraws() {
+  if (batch_.counts().draws > 0) draws_.Run(batch_.counts().draws, eager_, stream_);
 }
 
 StepProfile CudaExecutor::ProfileLastStep() {

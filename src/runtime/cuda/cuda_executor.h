@@ -8,11 +8,20 @@
 #include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/cuda/device_draws.h"
 #include "runtime/cuda/device_passes.h"
 #include "runtime/cuda/pass_graphs.h"
 #include "runtime/cuda/step_clock.h"
 
 namespace senko::runtime {
+
+// What a step draws: from which of its kept rows (ascending), and how.
+struct StepDraws {
+  std::vector<int64_t> rows;
+  std::vector<ops::SampleJobSm90> jobs;  // SampleJobSm90::row is an index into `rows`
+  std::vector<int32_t> bias_ids, banned_ids;
+  std::vector<float> bias_values;
+};
 
 class CudaExecutor final : public Executor {
  public:
@@ -33,6 +42,14 @@ class CudaExecutor final : public Executor {
   StepProfile ProfileLastStep() override;
   int64_t workspace_bytes() const override { return static_cast<int64_t>(arena_.used()); }
 
+  // For the runner that draws here. Both passes and no wait; ids below zero are the tokens that the jobs of the launch
+  // before drew. `begun`, unless null, is recorded when all that they read is there.
+  void LaunchPasses(std::span<const model::SequenceInput> sequences, const StepDraws& draws, cudaEvent_t begun);
+  // Behind them: head and draws. The results lie in draws().
+  void LaunchDraws();
+  const DeviceDraws& draws() const { return draws_; }
+  cudaStream_t stream() const { return stream_; }
+
  private:
   void Wait() const;
   const DeviceWeights& weights_;
@@ -41,6 +58,7 @@ class CudaExecutor final : public Executor {
   StepBatch batch_;
   DeviceWorkspace workspace_;
   DevicePasses passes_;
+  DeviceDraws draws_;
   PassGraphs graphs_;
   cudaStream_t stream_ = nullptr;
   bool eager_;

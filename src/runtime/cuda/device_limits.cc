@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/mhc/mhc_sm90.h"
 #include "ops/router/router_sm90.h"
+#include "ops/sample/sample_sm90.h"
 #include "ops/select/select_sm90.h"
 #include "runtime/cuda/device_weights.h"
 
@@ -42,6 +43,7 @@ void CheckDeviceLimits(const config::ModelConfig& config) {
       fault("candidate_block_size", config.candidate_block_size, "a power of two");
     }
   }
+  at_most("vocab_size", config.vocab_size, ops::kMaxVocabSm90);
   if (!config.engram.layers.empty()) {
     multiple("(engram_max_ngram_size - 1) * engram_n_heads * engram_head_dim",
              (config.engram.max_ngram - 1) * config.engram.num_heads * config.engram.head_dim, 64);

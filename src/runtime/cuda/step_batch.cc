@@ -65,11 +65,13 @@ StepBatch::StepBatch(const model::Model& model, const StepBatchLimits& limits, c
   const size_t ids = rows + sequences * static_cast<size_t>(look_back_);
   spans_at_ = Rounded(sizeof(StepCounts));
   drawn_at_ = spans_at_ + Rounded(sequences * sizeof(StepSpan));
-  ids_at_ = drawn_at_ + Rounded(rows * sizeof(int32_t));
+  draws_at_ = drawn_at_ + Rounded(static_cast<size_t>(limits.max_drawn_rows) * sizeof(int32_t));
+  ids_at_ = draws_at_ + Rounded(static_cast<size_t>(limits.max_draws) * sizeof(ops::SampleJobSm90));
   block_bytes_ = ids_at_ + Rounded((ids + static_cast<size_t>(limits.max_pages)) * sizeof(int32_t));
   block_ = arena.Take<uint8_t>(block_bytes_);
   device_counts_ = reinterpret_cast<const StepCounts*>(block_);
   drawn_rows_ = reinterpret_cast<const int32_t*>(block_ + drawn_at_);
+  draws_ = reinterpret_cast<const ops::SampleJobSm90*>(block_ + draws_at_);
 
   spread_.max_sequences = limits.max_sequences;
   spread_.counts = device_counts_;
@@ -128,7 +130,7 @@ StepBatch::~StepBatch() {
 }
 
 void StepBatch::Send(std::span<const model::SequenceInput> sequences, std::span<const int64_t> drawn_rows,
-                     cudaStream_t stream) {
+                     std::span<const ops::SampleJobSm90> draws, cudaStream_t stream) {
   SENKO_CHECK(static_cast<int64_t>(sequences.size()) <= limits_.max_sequences);
   uint8_t* pinned = pinned_[next_];
   SENKO_CUDA(cudaEventSynchronize(copied_[next_]));
@@ -172,12 +174,15 @@ void StepBatch::Send(std::span<const model::SequenceInput> sequences, std::span<
     std::copy(sequences[i].pages, sequences[i].pages + pages, words + at);
     at += pages;
   }
-  SENKO_CHECK(static_cast<int64_t>(drawn_rows.size()) <= limits_.max_rows);
+  SENKO_CHECK(static_cast<int64_t>(drawn_rows.size()) <= limits_.max_drawn_rows);
+  SENKO_CHECK(static_cast<int64_t>(draws.size()) <= limits_.max_draws);
   auto* drawn = reinterpret_cast<int32_t*>(pinned + drawn_at_);
   for (const int64_t row : drawn_rows) {
     SENKO_CHECK(row >= 0 && row < kept_rows);
     drawn[counts_.drawn_rows++] = static_cast<int32_t>(row);
   }
+  std::copy(draws.begin(), draws.end(), reinterpret_cast<ops::SampleJobSm90*>(pinned + draws_at_));
+  counts_.draws = static_cast<int32_t>(draws.size());
   counts_.encoder_rows = static_cast<int32_t>(rows);
   counts_.decoder_rows = static_cast<int32_t>(kept_rows);
   counts_.latents1 = static_cast<int32_t>(latents1);

@@ -10,6 +10,7 @@
 
 #include "model/model.h"
 #include "model/step.h"
+#include "ops/sample/sample_sm90.h"
 #include "runtime/cuda/device_arena.h"
 #include "runtime/cuda/step_spread.h"
 
@@ -37,6 +38,8 @@ struct StepBatchLimits {
   int64_t max_rows = 0;
   int64_t max_sequences = 0;
   int64_t max_pages = 0;  // of all sequences' tables together
+  int64_t max_drawn_rows = 0;
+  int64_t max_draws = 0;  // several may be from one row
 };
 
 // Owned by one executor, used by its thread.
@@ -50,8 +53,10 @@ class StepBatch {
   StepBatch& operator=(const StepBatch&) = delete;
 
   // Writes the sequences into pinned memory and starts the copy. Waits if the copy before last has not ended.
-  // `drawn_rows`: the kept rows whose logits are wanted. Ids below zero as SpreadParams::ids.
-  void Send(std::span<const model::SequenceInput> sequences, std::span<const int64_t> drawn_rows, cudaStream_t stream);
+  // `drawn_rows`: the kept rows whose logits are wanted; `draws`: what is drawn from them. Ids below zero as
+  // SpreadParams::ids.
+  void Send(std::span<const model::SequenceInput> sequences, std::span<const int64_t> drawn_rows,
+            std::span<const ops::SampleJobSm90> draws, cudaStream_t stream);
   // The kernel behind the copy. For steps of at most so many rows in either pass.
   void Spread(int64_t max_rows, cudaStream_t stream) const;
 
@@ -67,6 +72,8 @@ class StepBatch {
   const int32_t* num_sequences() const { return &device_counts_->sequences; }
   const int32_t* num_drawn_rows() const { return &device_counts_->drawn_rows; }
   const int32_t* drawn_rows() const { return drawn_rows_; }
+  const int32_t* num_draws() const { return &device_counts_->draws; }
+  const ops::SampleJobSm90* draws() const { return draws_; }
   const int32_t* tokens() const { return spread_.tokens; }
   const int32_t* source_rows() const { return spread_.source_rows; }
   const int32_t* const* sequence_tokens() const { return spread_.sequence_tokens; }
@@ -83,8 +90,8 @@ class StepBatch {
   StepCounts counts_;
   std::vector<int64_t> kept_positions_;
 
-  // The copied block: counts, spans, drawn rows, then ids and pages, whose place depends on the step.
-  size_t spans_at_ = 0, drawn_at_ = 0, ids_at_ = 0, block_bytes_ = 0;
+  // The copied block: counts, spans, drawn rows, draws, then ids and pages, whose place depends on the step.
+  size_t spans_at_ = 0, drawn_at_ = 0, draws_at_ = 0, ids_at_ = 0, block_bytes_ = 0;
   uint8_t* block_ = nullptr;
   uint8_t* pinned_[2] = {};
   cudaEvent_t copied_[2] = {};
@@ -92,6 +99,7 @@ class StepBatch {
 
   const StepCounts* device_counts_ = nullptr;
   const int32_t* drawn_rows_ = nullptr;
+  const ops::SampleJobSm90* draws_ = nullptr;
   int32_t* identity_ = nullptr;
   SpreadParams spread_;
   DeviceRows encoder_, decoder_, seam_;

@@ -20,7 +20,7 @@ struct StepCounts {
   int32_t latents2 = 0;  // ratio 2
   int32_t drawn_rows = 0;
   int32_t ids = 0;
-  int32_t unused = 0;
+  int32_t draws = 0;
 };
 
 // model::SequenceInput for the device.

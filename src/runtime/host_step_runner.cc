@@ -1,7 +1,8 @@
-#include "runtime/step_runner.h"
+#include "runtime/host_step_runner.h"
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/check.h"
 
@@ -14,46 +15,71 @@ double Since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-StepRunner::StepRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots, ThreadPool& pool,
-                       int64_t max_drawn_rows)
+int32_t ResultToken(const SampleDraw& draw) {
+  if (draw.failure == DrawFailure::kNone) return draw.output.token;
+  return draw.failure == DrawFailure::kNotFinite ? engine::kNotFinite : engine::kNoToken;
+}
+
+HostStepRunner::HostStepRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots,
+                               ThreadPool& pool, int64_t max_drawn_rows)
     : executor_(executor),
       slots_(slots),
-      snapshots_(snapshots),
       sampler_(executor.model().config().vocab_size, static_cast<int32_t>(executor.model().config().eos_token_id)),
+      max_drawn_rows_(max_drawn_rows),
+      snapshots_(snapshots),
       pool_(pool),
-      logits_(static_cast<size_t>(max_drawn_rows * executor.model().config().vocab_size)),
-      max_drawn_rows_(max_drawn_rows) {}
+      logits_(static_cast<size_t>(max_drawn_rows * executor.model().config().vocab_size)) {}
 
-void StepRunner::Begin(uint64_t sequence, std::shared_ptr<const GenerationRequest> request) {
+void HostStepRunner::Begin(uint64_t sequence, std::shared_ptr<const GenerationRequest> request) {
   sampler_.Begin(sequence, std::shared_ptr<const SamplingOptions>(request, &request->sampling), request->prompt);
   if (request->sampling.prompt_logprobs >= 0) scored_.emplace(sequence, std::move(request));
 }
 
-void StepRunner::End(const engine::StepPlan& plan) {
-  for (uint64_t sequence : plan.ended) {
-    sampler_.End(sequence);
-    scored_.erase(sequence);
-  }
+void HostStepRunner::End(uint64_t sequence) {
+  sampler_.End(sequence);
+  scored_.erase(sequence);
 }
 
 // No copy of a list reads what another one writes.
 template <typename From, typename To>
-void StepRunner::CopyAll(const std::vector<engine::Copy>& copies, size_t bytes, const From& from, const To& to) {
+void HostStepRunner::CopyAll(const std::vector<engine::Copy>& copies, size_t bytes, const From& from, const To& to) {
   if (copies.empty()) return;
   std::vector<BlockCopy> blocks;
   for (const engine::Copy& copy : copies) blocks.push_back({to(copy.to), from(copy.from)});
   executor_.Copy(blocks, bytes);
 }
 
-StepOutput StepRunner::Run(const engine::StepPlan& plan) {
-  StepOutput output;
-  output.result.step = plan.step;
-  const auto start = std::chrono::steady_clock::now();
+void HostStepRunner::CopyBefore(const engine::StepPlan& plan) {
+  CopyAll(
+      plan.load_snapshots, static_cast<size_t>(slots_.layout().slot_bytes),
+      [this](int32_t index) { return snapshots_.data(index); }, [this](int32_t index) { return slots_.data(index); });
+}
+
+void HostStepRunner::CopyBehind(const engine::StepPlan& plan) {
   const auto slot_bytes = static_cast<size_t>(slots_.layout().slot_bytes);
   const auto slot = [this](int32_t index) { return slots_.data(index); };
   const auto snapshot = [this](int32_t index) { return snapshots_.data(index); };
   const auto page = [this](int32_t index) { return executor_.pages().data(index); };
-  CopyAll(plan.load_snapshots, slot_bytes, snapshot, slot);
+  CopyAll(plan.copy_pages, static_cast<size_t>(executor_.pages().layout().page_bytes), page, page);
+  CopyAll(plan.copy_slots, slot_bytes, slot, slot);
+  CopyAll(plan.save_snapshots, slot_bytes, slot, snapshot);
+}
+
+void HostStepRunner::Launch(const engine::StepPlan& plan) {
+  SENKO_CHECK(!output_);
+  output_ = Run(plan);
+}
+
+StepOutput HostStepRunner::Collect() {
+  SENKO_CHECK(output_);
+  return *std::exchange(output_, std::nullopt);
+}
+
+StepOutput HostStepRunner::Run(const engine::StepPlan& plan) {
+  StepOutput output;
+  output.result.step = plan.step;
+  const auto start = std::chrono::steady_clock::now();
+  CopyBefore(plan);
   if (!plan.spans.empty()) {
     inputs_.Fill(plan, slots_);
     executor_.Run(inputs_.inputs());
@@ -61,15 +87,13 @@ StepOutput StepRunner::Run(const engine::StepPlan& plan) {
   }
   output.model_seconds = Since(start);
   Draw(plan, &output);
-  CopyAll(plan.copy_pages, static_cast<size_t>(executor_.pages().layout().page_bytes), page, page);
-  CopyAll(plan.copy_slots, slot_bytes, slot, slot);
-  CopyAll(plan.save_snapshots, slot_bytes, slot, snapshot);
+  CopyBehind(plan);
   inputs_.Drawn(plan, output.result.tokens);
-  End(plan);
+  EndAll(plan);
   return output;
 }
 
-StepOutput StepRunner::Abandon(const engine::StepPlan& plan) {
+StepOutput HostStepRunner::Abandon(const engine::StepPlan& plan) {
   StepOutput output;
   output.result.step = plan.step;
   output.result.ran = false;
@@ -80,17 +104,29 @@ StepOutput StepRunner::Abandon(const engine::StepPlan& plan) {
   }
   for (const engine::PlannedSample& sample : plan.samples) sampler_.Fail(sample.sequence);
   inputs_.Drawn(plan, output.result.tokens);
-  End(plan);
+  EndAll(plan);
   return output;
 }
 
-void StepRunner::ScorePrompts(const engine::StepPlan& plan, StepOutput* output) {
+// One row of logits per row drawn from: the choices of a request, however many, share their prompt's last.
+std::vector<int64_t> HostStepRunner::RowsOfSamples(const engine::StepPlan& plan, std::vector<int64_t>* distinct) const {
+  std::vector<int64_t> rows;
+  for (const engine::PlannedSample& sample : plan.samples) {
+    rows.push_back(inputs_.KeptRow(plan, sample.span, sample.position));
+  }
+  *distinct = rows;
+  std::sort(distinct->begin(), distinct->end());
+  distinct->erase(std::unique(distinct->begin(), distinct->end()), distinct->end());
+  SENKO_CHECK(static_cast<int64_t>(distinct->size()) <= max_drawn_rows_);
+  return rows;
+}
+
+void HostStepRunner::ScorePrompts(const engine::StepPlan& plan, StepOutput* output) {
   const int64_t vocab = executor_.model().config().vocab_size;
   for (size_t i = 0; i < plan.spans.size(); ++i) {
     const engine::PlannedSpan& span = plan.spans[i];
-    const auto found = scored_.find(span.sequence);
-    if (!span.prompt_logits || found == scored_.end()) continue;
-    const GenerationRequest& request = *found->second;
+    if (!WantsPromptScores(span)) continue;
+    const GenerationRequest& request = *scored_.at(span.sequence);
     PromptScores scores;
     scores.sequence = span.sequence;
     scores.first = span.begin + 1;
@@ -113,19 +149,12 @@ void StepRunner::ScorePrompts(const engine::StepPlan& plan, StepOutput* output) 
   }
 }
 
-void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
+void HostStepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
   if (plan.samples.empty()) return;
   auto start = std::chrono::steady_clock::now();
   const int64_t vocab = executor_.model().config().vocab_size;
-  // One row of logits per row drawn from: the choices of a request, however many, share their prompt's last.
-  std::vector<int64_t> rows;
-  for (const engine::PlannedSample& sample : plan.samples) {
-    rows.push_back(inputs_.KeptRow(plan, sample.span, sample.position));
-  }
-  std::vector<int64_t> distinct(rows);
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  SENKO_CHECK(static_cast<int64_t>(distinct.size()) <= max_drawn_rows_);
+  std::vector<int64_t> distinct;
+  const std::vector<int64_t> rows = RowsOfSamples(plan, &distinct);
   executor_.GatherLogits(distinct, logits_.data(), nullptr);
   output->model_seconds += Since(start);
 
@@ -141,13 +170,7 @@ void StepRunner::Draw(const engine::StepPlan& plan, StepOutput* output) {
     jobs.push_back(job);
   }
   output->draws = sampler_.DrawAll(jobs, pool_);
-  for (const SampleDraw& draw : output->draws) {
-    int32_t token = draw.output.token;
-    if (draw.failure != DrawFailure::kNone) {
-      token = draw.failure == DrawFailure::kNotFinite ? engine::kNotFinite : engine::kNoToken;
-    }
-    output->result.tokens.push_back(token);
-  }
+  for (const SampleDraw& draw : output->draws) output->result.tokens.push_back(ResultToken(draw));
   for (size_t i = 0; i < plan.samples.size();) {
     const engine::PlannedSample& sample = plan.samples[i];
     const engine::PlannedSpan& span = plan.spans[static_cast<size_t>(sample.span)];
