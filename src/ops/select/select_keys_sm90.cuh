@@ -178,18 +178,17 @@ __device__ bool InspectKeys(const KeyStage<kKeys>& stage, int slot, int slots, b
 }
 
 // Operand a of keys `tile` * 16 .. + 15: a[b] is their block b.
-template <int kKeys>
-__device__ void ExpandTile(const KeyStage<kKeys>& stage, const KeyInfo<kKeys>& info, const uint4* tables, bool folded,
-                           int tile, int blocks, uint32_t (&a)[4][4]) {
+template <bool kFolded, int kKeys>
+__device__ inline void ExpandTile(const KeyStage<kKeys>& stage, const KeyInfo<kKeys>& info, const uint4* tables,
+                                  int tile, uint32_t (&a)[4][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int key = tile * 16 + half * 8 + lane / 4;
-    const uint32_t folds = folded ? info.words[key] : 0;
+    const uint32_t folds = kFolded ? info.words[key] : 0;
     const uint8_t* values = stage.values + key * kKeyStride + lane % 4 * 4;
 #pragma unroll
     for (int b = 0; b < 4; ++b) {
-      if (b >= blocks) break;
       const uint4 table =
           *reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(tables) + (folds >> (8 * b) & 0xFF));
       ExpandKey(*reinterpret_cast<const uint32_t*>(values + b * 16), table, &a[b][half], &a[b][half + 2]);

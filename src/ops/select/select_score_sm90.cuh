@@ -124,82 +124,118 @@ __device__ inline RowOperand LoadRowOperand(const SelectSm90Params& p, int64_t r
   return operand;
 }
 
-// Lane l returns the score of key l.
-__device__ inline float ScoreRow(const SelectSm90Params& p, const KeyStage<32>& stage, const KeyInfo<32>& info,
-                                 const uint4* tables, bool folded, const Queries<1>& queries,
-                                 const RowOperand& operand) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, quarter = lane % 4, blocks = static_cast<int>(p.dim / 32);
-  const int first_head = 8 * quarter, heads = static_cast<int>(p.heads);
+// What lane l returns, the score of key l, of what each lane keeps of a tile: scores of keys lane / 4 and 8 on, the
+// same in the four lanes that share them.
+struct RowScores {
   float mine = 0;
+
+  __device__ void Keep(int tile, const float (&scores)[2]) {
+    const int quarter = static_cast<int>(threadIdx.x) % 4;
+    mine = quarter == 2 * tile ? scores[0] : quarter == 2 * tile + 1 ? scores[1] : mine;
+  }
+  __device__ float Spread() const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return __shfl_sync(0xFFFFFFFFu, mine, lane % 8 * 4 + lane / 8);
+  }
+};
+
+__device__ inline float ScoreFoldedRow(const KeyStage<32>& stage, const KeyInfo<32>& info, const uint4* tables,
+                                       const Queries<1>& queries, const RowOperand& operand) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, first_head = lane % 4 * 8;
+  RowScores all;
 #pragma unroll 1
   for (int tile = 0; tile < 2; ++tile) {
     uint32_t a[4][4];
-    ExpandTile(stage, info, tables, folded, tile, blocks, a);
-    float dots[4][4];  // as the accumulators: [2 heads of a pair][2 keys] by instruction
-    if (folded) {
+    ExpandTile<true>(stage, info, tables, tile, a);
+    int c[4][4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int2 bias = *reinterpret_cast<const int2*>(&queries.folded_bias[0][first_head + 2 * j]);
-        const int from[4] = {bias.x, bias.y, bias.x, bias.y};
-        int c[4];
-        Multiply16x8x32(c, a[0], operand.b[j][0][0], operand.b[j][0][1], from);
-#pragma unroll
-        for (int b = 1; b < 4; ++b) {
-          if (b < blocks) Multiply16x8x32(c, a[b], operand.b[j][b][0], operand.b[j][b][1], c);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) dots[j][i] = fmaxf(IntegerOf(c[i]), 0.0f);
-      }
-    } else {
-      uint32_t codes[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) codes[half] = info.words[tile * 16 + half * 8 + lane / 4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        float sums[4] = {};
-#pragma unroll
-        for (int b = 0; b < 4; ++b) {
-          if (b >= blocks) break;
-          int c[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) c[i] = queries.bias[0][first_head + 2 * j + i % 2][b];
-          Multiply16x8x32(c, a[b], operand.b[j][b][0], operand.b[j][b][1], c);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int head = first_head + 2 * j + i % 2;
-            const float integer = __fmul_rn(IntegerOf(c[i]), queries.unfold[0][head][b]);
-            sums[i] = __fmaf_rn(integer, __fmul_rn(queries.scales[0][head][b], KeyScale(codes[i / 2], b)), sums[i]);
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) dots[j][i] = Rectify(sums[i]);
-      }
+    for (int j = 0; j < 4; ++j) {
+      const int2 bias = *reinterpret_cast<const int2*>(&queries.folded_bias[0][first_head + 2 * j]);
+      const int from[4] = {bias.x, bias.y, bias.x, bias.y};
+      Multiply16x8x32(c[j], a[0], operand.b[j][0][0], operand.b[j][0][1], from);
     }
-    const float* weights = folded ? &queries.folded_weights[0][first_head] : &queries.weights[0][first_head];
+#pragma unroll
+    for (int b = 1; b < 4; ++b) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) Multiply16x8x32(c[j], a[b], operand.b[j][b][0], operand.b[j][b][1], c[j]);
+    }
+    float dots[4][4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dots[j][i] = fmaxf(IntegerOf(c[j][i]), 0.0f);
+    }
+    float weights[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) weights[i] = queries.folded_weights[0][first_head + i];
     float scores[2] = {0, 0};
 #pragma unroll
     for (int turn = 0; turn < 4; ++turn) {
-      float sums[2] = {scores[0], scores[1]};
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int i = 0; i < 8; ++i) {
 #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          if (!folded && first_head + 2 * j + c >= heads) continue;  // folded ones add nothing
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            sums[half] = __fmaf_rn(weights[2 * j + c], dots[j][2 * half + c], sums[half]);
-          }
+        for (int half = 0; half < 2; ++half) {
+          scores[half] = __fmaf_rn(weights[i], dots[i / 2][2 * half + i % 2], scores[half]);
         }
       }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) scores[half] = __shfl_sync(0xFFFFFFFFu, sums[half], lane / 4 * 4 + turn);
+      for (float& s : scores) s = __shfl_sync(0xFFFFFFFFu, s, lane / 4 * 4 + turn);
     }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) mine = quarter == 2 * tile + half ? scores[half] : mine;
+    all.Keep(tile, scores);
   }
-  // The lanes of keys lane / 4 + 8 k each kept the one of k = quarter.
-  const float score = __shfl_sync(0xFFFFFFFFu, mine, lane % 8 * 4 + lane / 8);
-  return folded ? __fmul_rn(score, info.units[lane]) : score;
+  return __fmul_rn(all.Spread(), info.units[lane]);
+}
+
+__device__ inline float ScoreAnyRow(const SelectSm90Params& p, const KeyStage<32>& stage, const KeyInfo<32>& info,
+                                    const uint4* tables, const Queries<1>& queries, const RowOperand& operand) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, first_head = lane % 4 * 8;
+  const int blocks = static_cast<int>(p.dim / 32), heads = static_cast<int>(p.heads);
+  RowScores all;
+#pragma unroll 1
+  for (int tile = 0; tile < 2; ++tile) {
+    uint32_t a[4][4];
+    ExpandTile<false>(stage, info, tables, tile, a);
+    uint32_t codes[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) codes[half] = info.words[tile * 16 + half * 8 + lane / 4];
+    float dots[4][4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float sums[4] = {};
+#pragma unroll
+      for (int b = 0; b < 4; ++b) {
+        if (b >= blocks) break;
+        int c[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) c[i] = queries.bias[0][first_head + 2 * j + i % 2][b];
+        Multiply16x8x32(c, a[b], operand.b[j][b][0], operand.b[j][b][1], c);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int head = first_head + 2 * j + i % 2;
+          const float integer = __fmul_rn(IntegerOf(c[i]), queries.unfold[0][head][b]);
+          sums[i] = __fmaf_rn(integer, __fmul_rn(queries.scales[0][head][b], KeyScale(codes[i / 2], b)), sums[i]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dots[j][i] = Rectify(sums[i]);
+    }
+    float scores[2] = {0, 0};
+#pragma unroll
+    for (int turn = 0; turn < 4; ++turn) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (first_head + i >= heads) continue;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          scores[half] = __fmaf_rn(queries.weights[0][first_head + i], dots[i / 2][2 * half + i % 2], scores[half]);
+        }
+      }
+#pragma unroll
+      for (float& s : scores) s = __shfl_sync(0xFFFFFFFFu, s, lane / 4 * 4 + turn);
+    }
+    all.Keep(tile, scores);
+  }
+  return all.Spread();
 }
 
 // ---- rows by fours ----
@@ -208,47 +244,49 @@ inline constexpr int kQuadTiles = 4;  // of 16 keys
 
 // scores[2 t + half] is that of key 16 t + 8 half + lane / 4 for row lane % 4 of the four.
 template <int kRows>
-__device__ void ScoreQuad(const SelectSm90Params& p, const uint32_t (&a)[kQuadTiles][4][4],
-                          const KeyInfo<16 * kQuadTiles>& info, bool folded, const Queries<kRows>& queries, int quad,
-                          const QuadOperand& operand, float (&scores)[2 * kQuadTiles]) {
+__device__ inline void ScoreFoldedQuad(int heads, const uint32_t (&a)[kQuadTiles][4][4],
+                                       const KeyInfo<16 * kQuadTiles>& info, const Queries<kRows>& queries, int quad,
+                                       const QuadOperand& operand, float (&scores)[2 * kQuadTiles]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, row = quad * 4 + lane % 4;
+#pragma unroll
+  for (float& s : scores) s = 0;
+#pragma unroll 2
+  for (int j = 0; j < (heads + 1) / 2; ++j) {
+    const int2 bias = *reinterpret_cast<const int2*>(&queries.folded_bias[row][2 * j]);
+    const float2 weight = *reinterpret_cast<const float2*>(&queries.folded_weights[row][2 * j]);
+    const uint4 front = operand[j][0][lane], back = operand[j][1][lane];
+    const int from[4] = {bias.x, bias.y, bias.x, bias.y};
+    int c[kQuadTiles][4];
+#pragma unroll
+    for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][0], front.x, front.y, from);
+#pragma unroll
+    for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][1], front.z, front.w, c[t]);
+#pragma unroll
+    for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][2], back.x, back.y, c[t]);
+#pragma unroll
+    for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][3], back.z, back.w, c[t]);
+#pragma unroll
+    for (int t = 0; t < kQuadTiles; ++t) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& s = scores[2 * t + half];
+        s = __fmaf_rn(weight.x, fmaxf(IntegerOf(c[t][2 * half]), 0.0f), s);
+        s = __fmaf_rn(weight.y, fmaxf(IntegerOf(c[t][2 * half + 1]), 0.0f), s);
+      }
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < 2 * kQuadTiles; ++k) scores[k] = __fmul_rn(scores[k], info.units[8 * k + lane / 4]);
+}
+
+template <int kRows>
+__device__ inline void ScoreAnyQuad(const SelectSm90Params& p, const uint32_t (&a)[kQuadTiles][4][4],
+                                    const KeyInfo<16 * kQuadTiles>& info, const Queries<kRows>& queries, int quad,
+                                    const QuadOperand& operand, float (&scores)[2 * kQuadTiles]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, row = quad * 4 + lane % 4;
   const int blocks = static_cast<int>(p.dim / 32), heads = static_cast<int>(p.heads);
 #pragma unroll
   for (float& s : scores) s = 0;
-  if (folded) {
-#pragma unroll 2
-    for (int j = 0; j < (heads + 1) / 2; ++j) {
-      const int2 bias = *reinterpret_cast<const int2*>(&queries.folded_bias[row][2 * j]);
-      const float2 weight = *reinterpret_cast<const float2*>(&queries.folded_weights[row][2 * j]);
-      const uint4 front = operand[j][0][lane], back = operand[j][1][lane];
-      const int from[4] = {bias.x, bias.y, bias.x, bias.y};
-      int c[kQuadTiles][4];
-#pragma unroll
-      for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][0], front.x, front.y, from);
-      if (blocks > 1) {
-#pragma unroll
-        for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][1], front.z, front.w, c[t]);
-      }
-      if (blocks > 2) {
-#pragma unroll
-        for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][2], back.x, back.y, c[t]);
-#pragma unroll
-        for (int t = 0; t < kQuadTiles; ++t) Multiply16x8x32(c[t], a[t][3], back.z, back.w, c[t]);
-      }
-#pragma unroll
-      for (int t = 0; t < kQuadTiles; ++t) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float& s = scores[2 * t + half];
-          s = __fmaf_rn(weight.x, fmaxf(IntegerOf(c[t][2 * half]), 0.0f), s);
-          s = __fmaf_rn(weight.y, fmaxf(IntegerOf(c[t][2 * half + 1]), 0.0f), s);
-        }
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < 2 * kQuadTiles; ++k) scores[k] = __fmul_rn(scores[k], info.units[8 * k + lane / 4]);
-    return;
-  }
 #pragma unroll
   for (int t = 0; t < kQuadTiles; ++t) {
     uint32_t codes[2];

@@ -164,12 +164,12 @@ __device__ void ScanRow(const SelectSm90Params& p, const Setup& setup, const Seg
   places[0] = next_places(begin + kRowStages * kRowStep);
 
   const int my_head = thread / 4;
-  bool folds = true;
-  if (my_head < p.heads) folds = HeadFolds(QueryCodes(p, row, my_head), p.weights[row * p.heads + my_head]);
+  bool folds = blocks == 4;  // small models' keys do not fold
+  if (my_head < p.heads) folds = folds && HeadFolds(QueryCodes(p, row, my_head), p.weights[row * p.heads + my_head]);
   folds = __syncthreads_and(folds ? 1 : 0) != 0;
   if (thread < 4 * kHeads) PrepareBlock<1>(p, row, true, 0, my_head, folds, &shared->queries, nullptr);
-  const RowOperand operand = LoadRowOperand(p, row, folds);
   __syncthreads();
+  const RowOperand operand = LoadRowOperand(p, row, folds);
 
   BlockList entries{shared->entries, 0, 0}, maxima{shared->maxima, 0, 0};
   int stage = 0, turn = 0;
@@ -179,7 +179,8 @@ __device__ void ScanRow(const SelectSm90Params& p, const Setup& setup, const Seg
     KeyStage<32>& keys = shared->stages[warp][stage];
     KeyInfo<32>& info = shared->infos[warp];
     const bool folded = InspectKeys<32>(keys, base, work.slots, folds, &info);
-    const float score = ScoreRow(p, keys, info, shared->tables, folded, shared->queries, operand);
+    const float score = folded ? ScoreFoldedRow(keys, info, shared->tables, shared->queries, operand)
+                               : ScoreAnyRow(p, keys, info, shared->tables, shared->queries, operand);
     __syncwarp();
     CopyKeys<32>(p.entries, blocks, places, &keys);
     places[0] = next_places(base + (kRowStages + 1) * kRowStep);
@@ -334,7 +335,7 @@ __device__ void ScanUnit(const SelectSm90Params& p, const Setup& setup, const Se
   const int rows = static_cast<int>(min(int64_t{kRows}, *p.num_rows - first_row));
   const int blocks = static_cast<int>(p.dim / 32), size = static_cast<int>(p.candidate_block_size);
   const int topk = static_cast<int>(p.topk), most_blocks = static_cast<int>(p.candidate_blocks) - 1;
-  bool folds = true;
+  bool folds = blocks == 4;  // small models' keys do not fold
   for (int task = thread; task < kHeads * kRows; task += kSelectThreads) {
     const int64_t row = first_row + task / kHeads;
     const int head = task % kHeads;
@@ -395,7 +396,13 @@ __device__ void ScanUnit(const SelectSm90Params& p, const Setup& setup, const Se
       const bool folded = InspectKeys<kUnitKeys>(keys, slot, run.slots, folds, &info);
       uint32_t a[kQuadTiles][4][4];
 #pragma unroll
-      for (int t = 0; t < kQuadTiles; ++t) ExpandTile(keys, info, shared->tables, folded, t, blocks, a[t]);
+      for (int t = 0; t < kQuadTiles; ++t) {
+        if (folded) {
+          ExpandTile<true>(keys, info, shared->tables, t, a[t]);
+        } else {
+          ExpandTile<false>(keys, info, shared->tables, t, a[t]);
+        }
+      }
       __syncwarp();
       CopyKeys<kUnitKeys>(p.entries, blocks, places, &keys);
       place(slot + 2 * kUnitStep, places);
@@ -403,7 +410,12 @@ __device__ void ScanUnit(const SelectSm90Params& p, const Setup& setup, const Se
 #pragma unroll 1
         for (int quad = 0; quad < kRows / 4; ++quad) {
           float scores[2 * kQuadTiles];
-          ScoreQuad<kRows>(p, a, info, folded, shared->queries, quad, shared->operands[quad], scores);
+          if (folded) {
+            ScoreFoldedQuad<kRows>(static_cast<int>(p.heads), a, info, shared->queries, quad, shared->operands[quad],
+                                   scores);
+          } else {
+            ScoreAnyQuad<kRows>(p, a, info, shared->queries, quad, shared->operands[quad], scores);
+          }
           float* const to = shared->scores[turn][quad * 4 + lane % 4] + kUnitKeys * warp + lane / 4;
 #pragma unroll
           for (int k = 0; k < 2 * kQuadTiles; ++k) to[8 * k] = scores[k];
