@@ -51,6 +51,14 @@ void StorePending(const PassContext& context, const LayerWeights& layer, const R
   }
 }
 
+void ProbeEntries(const PassContext& context, const LayerWeights& layer, const char* point, const LatentSet& latents,
+                  int64_t width, float* data) {
+  if (context.probe == nullptr) return;
+  std::vector<int64_t> entries;
+  for (int64_t i = 0; i < latents.size(); ++i) entries.push_back(latents.latents()[i].entry);
+  context.probe->Floats(layer.plan.layer, point, entries.data(), latents.size(), width, data);
+}
+
 void WriteEntries(const PassContext& context, const LayerWeights& layer, const RowSet& rows) {
   const config::ModelConfig& config = context.model.config();
   const ops::OpTable& ops = context.model.options().ops;
@@ -64,6 +72,8 @@ void WriteEntries(const PassContext& context, const LayerWeights& layer, const R
   // Ratio 2 pools in float32; ratio 1 is an ordinary bf16 linear.
   Linear(context, rows.size(), ws.x.data(), compressor.wkv, ws.c.data(), round && !pairs);
   if (pairs) Linear(context, rows.size(), ws.x.data(), compressor.wgate, ws.z.data(), false);
+  ProbeFloats(context, layer, "c", rows, config.head_dim, ws.c.data());
+  if (pairs) ProbeFloats(context, layer, "z", rows, config.head_dim, ws.z.data());
 
   if (latents.size() > 0) {
     ops::CompressParams p;
@@ -81,8 +91,10 @@ void WriteEntries(const PassContext& context, const LayerWeights& layer, const R
     p.round_bf16 = round;
     p.out = ws.latent.data();
     ops.compress(p, context.pool);
+    ProbeEntries(context, layer, "latent", latents, config.head_dim, ws.latent.data());
 
     Linear(context, latents.size(), ws.latent.data(), compressor.wk, ws.key.data(), round);
+    ProbeEntries(context, layer, "key", latents, config.index_dim, ws.key.data());
     const ops::EntryView entries = SourceEntries(context, layer.plan.kv_source_slot);
     ops::KeyWriteParams k;
     k.count = latents.size();
@@ -121,6 +133,7 @@ void SelectEntries(const PassContext& context, const LayerWeights& layer, const 
   const int64_t n = lr.rows.size();
 
   Linear(context, n, ws.qrq.data(), layer.indexer->wq_b, ws.index_q.data(), round);
+  ProbeFloats(context, layer, "index_q", lr.rows, config.index_heads * config.index_dim, ws.index_q.data());
   ops::IndexQueryParams q;
   q.rows = n;
   q.heads = config.index_heads;
@@ -134,6 +147,7 @@ void SelectEntries(const PassContext& context, const LayerWeights& layer, const 
   ops.index_query(q, context.pool);
 
   Linear(context, n, ws.x.data(), layer.indexer->weights_proj, ws.index_w.data(), round);
+  ProbeFloats(context, layer, "index_w", lr.rows, config.index_heads, ws.index_w.data());
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.index_dim * config.index_heads)));
   for (int64_t i = 0; i < n * config.index_heads; ++i) ws.index_w[static_cast<size_t>(i)] *= scale;
   for (int64_t r = 0; r < n; ++r) {
@@ -200,6 +214,7 @@ void WriteLayerKv(const PassContext& context, const LayerWeights& layer, const R
   Workspace& ws = context.workspace;
   const bool round = context.model.rounds_to_bf16();
   Linear(context, rows.size(), ws.xq.data(), layer.wkv, ws.kv.data(), round);
+  ProbeFloats(context, layer, "kv", rows, config.head_dim, ws.kv.data());
   ops::WindowWriteParams p;
   p.rows = rows.size();
   p.dim = config.head_dim;
@@ -223,6 +238,7 @@ void RunAttention(const PassContext& context, const LayerWeights& layer, const L
   const int64_t n = lr.rows.size();
 
   Linear(context, n, ws.xq.data(), layer.wq_a, ws.qr.data(), round);
+  ProbeFloats(context, layer, "qa", lr.rows, config.q_lora_rank, ws.qr.data());
   ops.rms_norm(
       {n, config.q_lora_rank, ws.qr.data(), layer.q_norm, static_cast<float>(config.rms_norm_eps), ws.qr.data(), round},
       context.pool);
@@ -231,7 +247,9 @@ void RunAttention(const PassContext& context, const LayerWeights& layer, const L
   } else {
     std::memcpy(ws.qrq.data(), ws.qr.data(), static_cast<size_t>(n * config.q_lora_rank) * sizeof(float));
   }
+  ProbeFloats(context, layer, "qr", lr.rows, config.q_lora_rank, ws.qrq.data());
   Linear(context, n, ws.qrq.data(), layer.wq_b, ws.q.data(), round);
+  ProbeFloats(context, layer, "q", lr.rows, config.num_heads * config.head_dim, ws.q.data());
   if (layer.indexer) SelectEntries(context, layer, lr);
 
   ops::AttentionParams a;
@@ -253,6 +271,7 @@ void RunAttention(const PassContext& context, const LayerWeights& layer, const L
   }
   a.out = ws.o.data();
   ops.attention(a, context.pool);
+  ProbeFloats(context, layer, "o", lr.rows, config.num_heads * config.head_dim, ws.o.data());
 
   ops::OutputProjParams o;
   o.rows = n;

@@ -82,13 +82,13 @@ void InjectEngram(const PassContext& context, std::span<const SequenceInput> seq
   ops.engram_inject(inject, context.pool);
 }
 
+}  // namespace
+
 void ProbeFloats(const PassContext& context, const LayerWeights& layer, const char* point, const RowSet& rows,
                  int64_t width, float* data) {
   if (context.probe == nullptr) return;
   context.probe->Floats(layer.plan.layer, point, rows.positions(), rows.size(), width, data);
 }
-
-}  // namespace
 
 void Collapse(const PassContext& context, int64_t rows, const float* pre, const float* norm_weight) {
   const config::ModelConfig& config = context.model.config();
@@ -154,6 +154,8 @@ void RunLayer(const PassContext& context, std::span<const SequenceInput> sequenc
   ProbeFloats(context, layer, "attn_out", lr.rows, config.hidden_size, ws.y.data());
   Expand(context, n);
   std::swap(ws.pre, ws.pre_next);  // the FFN collapses with the attention site's own pre
+  ProbeFloats(context, layer, "stream_mid", lr.rows, config.stream_dim(), ws.stream.data());
+  ProbeFloats(context, layer, "pre_mid", lr.rows, config.hc_mult, ws.pre.data());
 
   Mix(context, layer.ffn_site, n, ws.pre_next.data());
   Collapse(context, n, ws.pre.data(), layer.ffn_norm);

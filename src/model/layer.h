@@ -14,6 +14,10 @@ struct LayerRows {
   const RowSet& kv_rows;    // rows whose window rows are staged, for the commit
 };
 
+// Shows rows of [width] values to the probe, if there is one.
+void ProbeFloats(const PassContext& context, const LayerWeights& layer, const char* point, const RowSet& rows,
+                 int64_t width, float* data);
+
 // workspace.x = RMSNorm(collapse(stream, pre)).
 void Collapse(const PassContext& context, int64_t rows, const float* pre, const float* norm_weight);
 

@@ -11,7 +11,10 @@ namespace senko::model {
 class Probe {
  public:
   virtual ~Probe() = default;
-  // point: "stream_in", "pre_in", "attn_in", "attn_out", "ffn_in", "ffn_out", "route_weights", ...
+  // point: "stream_in", "pre_in", "attn_in", "attn_out", "stream_mid" and "pre_mid" (between the sublayers), "ffn_in",
+  // "ffn_out", "route_weights". Within attention the outputs of linears, "kv", "qa", "q", "index_q", "index_w" and, at
+  // KV sources, "c", "z" (ratio 2) and "key"; "qr" (normed, rounded as activations), "o" and "latent". Rows of "latent"
+  // and "key" are entries, `positions` their indices.
   virtual void Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
                       float* data) = 0;
   // point: "select", "candidates" (counts[rows] valid leading values, ascending) or "route_ids" (counts null: all

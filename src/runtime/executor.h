@@ -46,7 +46,7 @@ class Executor {
   // copy writes.
   virtual void Copy(std::span<const BlockCopy> copies, size_t bytes) = 0;
 
-  // Watches every following step; null stops. Errors: kUnsupported where nobody can look in.
+  // Watches every following step; null stops. A GPU then computes one operator after the other and waits for each.
   virtual void set_probe(model::Probe* probe) = 0;
 
   // Runs the last step again, several times, by operator and as a whole; logits are of no use afterwards. Errors:

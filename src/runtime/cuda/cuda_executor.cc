@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "cuda/check.h"
 #include "senko/senko.h"
 
@@ -63,7 +62,9 @@ CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weigh
       limits_(limits),
       arena_(DeviceBytes(model, limits)),
       batch_(model, BatchLimits(model, limits), weights.inv_freq_plain, weights.inv_freq_compressed, arena_),
+      workspace_begin_(arena_.used()),
       workspace_(model, WorkspaceLimits(model, limits), arena_),
+      workspace_end_(arena_.used()),
       passes_(model, weights, engram, batch_, workspace_, pages.slab()),
       draws_(model, weights.head, batch_, workspace_, DrawLimits(model, limits), arena_),
       graphs_(passes_, limits.max_rows),
@@ -103,7 +104,8 @@ void CudaExecutor::LaunchPasses(std::span<const model::SequenceInput> sequences,
   batch_.Send(sequences, draws.rows, draws.jobs, stream_);
   if (begun != nullptr) SENKO_CUDA(cudaEventRecord(begun, stream_));
   const StepCounts& counts = batch_.counts();
-  if (counts.encoder_rows > 0) graphs_.Run(counts.encoder_rows, counts.decoder_rows, eager_, stream_);
+  const bool eager = eager_ || probe_.has_value();
+  if (counts.encoder_rows > 0) graphs_.Run(counts.encoder_rows, counts.decoder_rows, eager, stream_);
 }
 
 void CudaExecutor::LaunchDraws() {
@@ -185,7 +187,13 @@ void CudaExecutor::GatherLogits(std::span<const int64_t> rows, float* logits, ui
 }
 
 void CudaExecutor::set_probe(model::Probe* probe) {
-  if (probe != nullptr) throw Error(ErrorCode::kUnsupported, "--dump and --inject need --device cpu");
+  probe_.reset();
+  if (probe != nullptr) probe_.emplace(*probe);
+  passes_.set_probe(probe != nullptr ? &*probe_ : nullptr);
+}
+
+void CudaExecutor::PoisonWorkspace() {
+  SENKO_CUDA(cudaMemsetAsync(arena_.data() + workspace_begin_, 0xFF, workspace_end_ - workspace_begin_, stream_));
 }
 
 void CudaExecutor::Copy(std::span<const BlockCopy> copies, size_t bytes) {

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,15 +51,22 @@ class CudaExecutor final : public Executor {
   const DeviceDraws& draws() const { return draws_; }
   cudaStream_t stream() const { return stream_; }
 
+  // Overwrites the activations with bytes that are NaN in every format, after the steps so far: a test's proof that
+  // the next one reads nothing that it has not written.
+  void PoisonWorkspace();
+
  private:
   void Wait() const;
   const DeviceWeights& weights_;
   ExecutorLimits limits_;
   DeviceArena arena_;
   StepBatch batch_;
+  size_t workspace_begin_;  // bytes of the arena before the activations
   DeviceWorkspace workspace_;
+  size_t workspace_end_;  // and with them
   DevicePasses passes_;
   DeviceDraws draws_;
+  std::optional<DeviceProbe> probe_;
   PassGraphs graphs_;
   cudaStream_t stream_ = nullptr;
   bool eager_;

@@ -23,6 +23,7 @@ class DeviceArena {
     SENKO_CHECK(used_ <= memory_.size());
     return reinterpret_cast<T*>(memory_.data() + at);
   }
+  uint8_t* data() const { return memory_.data(); }
   size_t used() const { return used_; }
 
  private:

@@ -114,7 +114,7 @@ void DevicePasses::Mix(const Rows& rows, const DeviceMhcSite& site) {
   p.pre = rows.pre;
   p.post = ws_.post;
   p.comb = ws_.comb;
-  mix_forked_ = rows.max <= kForkRows && observer_ == nullptr;
+  mix_forked_ = rows.max <= kForkRows && !watched();
   if (!mix_forked_) return ops::MhcMixSm90(p, main_);
   SENKO_CUDA(cudaEventRecord(seam_done_, main_));
   SENKO_CUDA(cudaStreamWaitEvent(side_, seam_done_, 0));
@@ -136,7 +136,7 @@ void DevicePasses::GatherEngram(const PassBounds& bounds, bool decoder) {
     if ((layer > seam) != decoder) continue;
     const DeviceRows& rows = decoder ? batch_.decoder() : batch_.encoder();
     const int64_t max = decoder ? bounds.decoder_rows : bounds.encoder_rows;
-    const bool fork = observer_ == nullptr;
+    const bool fork = !watched();
     cudaStream_t stream = fork ? engram_stream_ : main_;
     if (fork && !forked) {
       SENKO_CUDA(cudaEventRecord(spread_done_, main_));
@@ -181,7 +181,7 @@ void DevicePasses::GatherEngram(const PassBounds& bounds, bool decoder) {
 
 void DevicePasses::Engram(const Rows& rows, const DeviceLayer& layer) {
   const auto i = static_cast<size_t>(layer.plan.engram_slot);
-  if (observer_ == nullptr) SENKO_CUDA(cudaStreamWaitEvent(main_, engram_done_[i], 0));
+  if (!watched()) SENKO_CUDA(cudaStreamWaitEvent(main_, engram_done_[i], 0));
   ops::EngramInjectSm90Params p;
   p.rows = rows.meta.count;
   p.max_rows = rows.max;
@@ -215,13 +215,18 @@ ops::EntryView DevicePasses::Entries(int source_slot) const {
 void DevicePasses::WriteKv(const Rows& rows, const DeviceLayer& layer, bool with_queries) {
   const int64_t l = layer.plan.layer;
   Begin("latents", l);
+  const int64_t q_dim = with_queries ? config_.q_lora_rank : 0, width = q_dim + config_.head_dim;
   Linear(rows, ws_.xq, with_queries ? layer.latents : layer.wkv, ws_.latents);
+  if (probe_ != nullptr) {
+    probe_->Floats(l, "kv", config_.head_dim, ws_.latents + q_dim, width);
+    if (with_queries) probe_->Floats(l, "qa", q_dim, ws_.latents, width);
+  }
   Begin("latent_norms", l);
   ops::LatentNormsSm90Params p;
   p.rows = rows.meta.count;
   p.max_rows = rows.max;
   p.latents = ws_.latents;
-  p.q_dim = with_queries ? config_.q_lora_rank : 0;
+  p.q_dim = q_dim;
   p.q_weight = layer.q_norm;
   p.q = ws_.qrq;
   p.dim = config_.head_dim;
@@ -244,6 +249,13 @@ void DevicePasses::WriteEntries(const Rows& rows, const DeviceLayer& layer) {
   Begin("compressor", l);
   // Ratio 2 pools in float32; ratio 1 is an ordinary bf16 linear.
   Linear(rows, ws_.x, compressor.wkv, pairs ? nullptr : ws_.compressor_c, pairs ? ws_.compressor_cz : nullptr);
+  const int64_t d = config_.head_dim;
+  if (probe_ != nullptr && pairs) {
+    probe_->Floats(l, "c", d, ws_.compressor_cz, 2 * d);
+    probe_->Floats(l, "z", d, ws_.compressor_cz + d, 2 * d);
+  } else if (probe_ != nullptr) {
+    probe_->Floats(l, "c", d, ws_.compressor_c, d);
+  }
   Begin("compress", l);
   ops::CompressSm90Params c;
   c.count = latents.count;
@@ -274,7 +286,9 @@ void DevicePasses::WriteEntries(const Rows& rows, const DeviceLayer& layer) {
     ops::PendingStoreSm90(s, main_);
   }
   Begin("index_keys", l);
+  if (probe_ != nullptr) probe_->Entries(l, "latent", d, ws_.latent, latents);
   Linear(rows, ws_.latent, compressor.wk, ws_.key, nullptr, latents.count);
+  if (probe_ != nullptr) probe_->Entries(l, "key", config_.index_dim, ws_.key, latents);
   Begin("entry_write", l);
   ops::EntryWriteSm90Params e;
   e.count = latents.count;
@@ -298,6 +312,11 @@ void DevicePasses::Select(const Rows& rows, const DeviceLayer& layer) {
   Begin("index_query", l);
   Linear(rows, ws_.qrq, layer.indexer->wq_b, ws_.index_q);
   Linear(rows, ws_.x, layer.indexer->weights_proj, ws_.index_w);
+  if (probe_ != nullptr) {
+    const int64_t width = config_.index_heads * config_.index_dim;
+    probe_->Floats(l, "index_q", width, ws_.index_q, width);
+    probe_->Floats(l, "index_w", config_.index_heads, ws_.index_w, config_.index_heads);
+  }
   ops::IndexQuerySm90Params q;
   q.rows = rows.meta.count;
   q.max_rows = rows.max;
@@ -343,6 +362,11 @@ void DevicePasses::Select(const Rows& rows, const DeviceLayer& layer) {
   s.scratch = ws_.select_scratch;
   s.scratch_bytes = ws_.select_scratch_bytes;
   ops::SelectSm90(s, main_);
+  if (probe_ == nullptr) return;
+  probe_->Chosen(l, "select", s.topk, ws_.selected, ws_.selected_count, s.ratio, 1);
+  if (!layer.plan.candidate_source) return;
+  probe_->Chosen(l, "candidates", s.candidate_stride, ws_.candidates, ws_.candidate_count, s.ratio,
+                 s.candidate_block_size);
 }
 
 // ws.x, ws.xq -> ws.y.
@@ -353,6 +377,7 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
   } else {
     Begin("latents", l);
     Linear(rows, ws_.xq, layer.wq_a, ws_.latents);
+    if (probe_ != nullptr) probe_->Floats(l, "qa", config_.q_lora_rank, ws_.latents, config_.q_lora_rank);
     Begin("latent_norms", l);
     ops::LatentNormsSm90Params p;
     p.rows = rows.meta.count;
@@ -364,8 +389,11 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
     p.rms_eps = static_cast<float>(config_.rms_norm_eps);
     ops::LatentNormsSm90(p, main_);
   }
+  if (probe_ != nullptr) probe_->Floats(l, "qr", config_.q_lora_rank, ws_.qrq, config_.q_lora_rank);
   Begin("wq_b", l);
   Linear(rows, ws_.qrq, layer.wq_b, ws_.q);
+  const int64_t heads_width = config_.num_heads * config_.head_dim;
+  if (probe_ != nullptr) probe_->Floats(l, "q", heads_width, ws_.q, heads_width);
   if (layer.indexer) Select(rows, layer);
 
   Begin("attention", l);
@@ -392,6 +420,7 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
   a.scratch = ws_.attention_scratch;
   a.out = ws_.o;
   ops::AttentionSm90(a, main_);
+  if (probe_ != nullptr) probe_->Floats(l, "o", heads_width, ws_.o, heads_width);
 
   Begin("output_proj", l);
   ops::OutputProjSm90Params o;
@@ -405,6 +434,7 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
   o.y = ws_.y;
   o.round_activations = true;
   ops::OutputProjSm90(o, main_);
+  if (probe_ != nullptr) probe_->Floats(l, "attn_out", config_.hidden_size, ws_.y, config_.hidden_size);
 }
 
 // ws.x, ws.xq -> ws.slots.
@@ -429,6 +459,7 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
   r.ids = ws_.route_ids;
   r.weights = ws_.route_weights;
   ops::RouterSm90(r, main_);
+  if (probe_ != nullptr) probe_->Routes(l, topk, config_.num_experts, ws_.route_ids, ws_.route_weights);
 
   ops::DispatchSm90Params d;
   d.rows = rows.meta.count;
@@ -477,8 +508,18 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
   ops::ExpertsSm90(s, main_);
 }
 
+// The streams and coefficients that a sublayer starts from; what the seam makes of them besides is thrown away.
+void DevicePasses::ShowStreams(const Rows& rows, int64_t layer, bool middle, const float* norm, Output& before) {
+  if (probe_ == nullptr) return;
+  if (before.y != nullptr) Seam(rows, before, norm, false);
+  const int64_t width = config_.stream_dim();
+  probe_->Floats(layer, middle ? "stream_mid" : "stream_in", width, rows.streams, width);
+  probe_->Floats(layer, middle ? "pre_mid" : "pre_in", ops::kMhcStreams, rows.pre, ops::kMhcStreams);
+}
+
 void DevicePasses::Layer(const Rows& rows, const DeviceLayer& layer, bool kv_written, Output& before) {
   const int64_t l = layer.plan.layer;
+  if (!kv_written) ShowStreams(rows, l, false, layer.attn_norm, before);
   if (layer.engram && !kv_written) {
     Begin("engram_inject", l);
     if (before.y != nullptr) Seam(rows, before, layer.attn_norm, false);
@@ -486,28 +527,34 @@ void DevicePasses::Layer(const Rows& rows, const DeviceLayer& layer, bool kv_wri
   }
   Begin("seam", l);
   Seam(rows, before, layer.attn_norm, true);
+  if (probe_ != nullptr) probe_->Input(l, "attn_in", config_.hidden_size, ws_.x, ws_.xq);
   Begin("mix", l);
   Mix(rows, layer.attn_site);
   Attention(rows, layer, kv_written);
   before = {ws_.y, 1};
   JoinMix();
+  ShowStreams(rows, l, true, layer.ffn_norm, before);
   Begin("seam", l);
   Seam(rows, before, layer.ffn_norm, true);
+  if (probe_ != nullptr) probe_->Input(l, "ffn_in", config_.hidden_size, ws_.x, ws_.xq);
   Begin("mix", l);
   Mix(rows, layer.ffn_site);
   Moe(rows, layer);
   before = {ws_.slots, config_.experts_per_token + (layer.shared.inter > 0)};
+  if (probe_ != nullptr) probe_->Slots(l, "ffn_out", config_.hidden_size, ws_.slots, before.slots);
   JoinMix();
 }
 
 void DevicePasses::ProduceKv(const Rows& rows, const DeviceLayer& layer, Output& before) {
   const int64_t l = layer.plan.layer;
+  ShowStreams(rows, l, false, layer.attn_norm, before);
   Begin("seam", l);
   if (layer.engram) {
     if (before.y != nullptr) Seam(rows, before, layer.attn_norm, false);
     Engram(rows, layer);
   }
   Seam(rows, before, layer.attn_norm, true);
+  if (probe_ != nullptr) probe_->Input(l, "attn_in", config_.hidden_size, ws_.x, ws_.xq);
   WriteKv(rows, layer, false);
 }
 
@@ -536,6 +583,7 @@ void DevicePasses::Encoder(const PassBounds& bounds, cudaStream_t stream) {
   const Rows rows{batch_.encoder(), bounds.encoder_rows, ws_.encoder_streams, ws_.encoder_pre};
   Begin("metadata", -1);
   batch_.Spread(bounds.encoder_rows, main_);
+  if (probe_ != nullptr) probe_->BeginPass(rows.meta, main_);
   GatherEngram(bounds, false);
   Begin("embed", -1);
   EmbedParams embed;
@@ -566,6 +614,7 @@ void DevicePasses::Decoder(const PassBounds& bounds, cudaStream_t stream) {
   }
   __nv_bfloat16* streams = bounds.all_kept ? ws_.encoder_streams : ws_.decoder_streams;
   float* pre = bounds.all_kept ? ws_.encoder_pre : ws_.decoder_pre;
+  if (probe_ != nullptr) probe_->BeginPass(batch_.decoder(), main_);
   GatherEngram(bounds, true);
   if (!bounds.all_kept) {
     Begin("kept_rows", -1);

@@ -9,6 +9,7 @@
 
 #include "model/model.h"
 #include "runtime/cuda/device_engram.h"
+#include "runtime/cuda/device_probe.h"
 #include "runtime/cuda/device_weights.h"
 #include "runtime/cuda/device_workspace.h"
 #include "runtime/cuda/step_batch.h"
@@ -47,12 +48,16 @@ class DevicePasses {
 
   // One stream, in order, watched. Null: branches side by side, nobody watches.
   void set_observer(PassObserver* observer) { observer_ = observer; }
+  // Likewise, with what flows between operators shown and perhaps replaced; nothing is captured meanwhile.
+  void set_probe(DeviceProbe* probe) { probe_ = probe; }
 
  private:
   struct Rows;    // of the pass that is being launched
   struct Output;  // a sublayer's, not yet in the streams
 
   void Begin(std::string_view op, int64_t layer);
+  bool watched() const { return observer_ != nullptr || probe_ != nullptr; }
+  void ShowStreams(const Rows& rows, int64_t layer, bool middle, const float* norm, Output& before);
   void Linear(const Rows& rows, const __nv_bfloat16* x, const ops::TiledWeight& weight, __nv_bfloat16* y,
               float* y_float = nullptr, const int32_t* count = nullptr);
   void Seam(const Rows& rows, Output& before, const float* norm, bool rounded);
@@ -79,6 +84,7 @@ class DevicePasses {
   const DeviceWorkspace& ws_;
   uint8_t* slab_;
   PassObserver* observer_ = nullptr;
+  DeviceProbe* probe_ = nullptr;
   cudaStream_t main_ = nullptr;  // of the pass being launched
   int64_t max_sequences_ = 0;    // likewise: also sequences of which no row is kept have state
   cudaStream_t side_ = nullptr;  // coefficients

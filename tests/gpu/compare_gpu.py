@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Compares every operator and every layer of `senko logits --device cuda` with the CPU's (needs numpy only).
+
+  compare_gpu.py --senko BINARY [--only mini10,...] [--length 240] [--seed 1]
+
+For each configuration a random model is made, and the CPU dumps what flows between its operators (README.md of
+../golden says the points). Then the GPU runs the same tokens
+
+  operators   with every one of those points replaced by the CPU's: each operator works on the CPU's own inputs, so
+              that no difference travels. Judged value by value.
+  layers      with stream_in, pre_in, the selections and the routing of every layer replaced: each layer works on the
+              CPU's own input. Judged row by row.
+  cut         as operators, in pieces of 7 rows and of 1: every computed value must be the same bit for bit.
+  bare        nothing replaced, looked into or not: the same logits bit for bit.
+
+Operators. Both sides round where model.md says so, and differ in the order of float32 sums only. A float32 value may
+be off by kFloat = 2e-6 of its row's root mean square (pre: of 1): sums of at most 2,048 terms. A bf16 value is off by
+nothing or, where the two sums lie on either side of a rounding boundary, by one step of bf16 (a value near zero by
+kFloat of its row's root mean square; in a stream, which adds values larger than itself, by 1e-5). A difference of 1e-6
+crosses one of the boundaries, 2^-9 to 2^-8 apart, for 1 value in 1,000 or so: kFlips = 1 % of a point's values may
+differ. An operator with a rounding inside may be off by more, and more often (kDeep): o and attn_out (window rows,
+entries, probabilities, u), ffn_out (h and the slots), latent (the pooled pair), qr (its e4m3 codes: a step is 16 of
+bf16's), and behind Engram attn_in, stream_mid and pre_mid (its projection; the streams).
+Selections, candidate blocks and experts are equal.
+
+Layers. An operator's flip may move an e4m3 code, which is 1/8 of the value at most, in front of the next linear. A
+row's error is its largest difference over its root mean square. kLayerShare = 25 % of a layer's rows may be off by more
+than 1e-5 (as in ../golden/compare_layers.py), none by more than kLayerRow = 0.3.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "golden"))
+
+import model_config  # noqa: E402
+import senko_runner  # noqa: E402
+from checkpoint import read_dump, read_safetensors, write_safetensors  # noqa: E402
+
+FLOAT, FLIPS, STREAM = 2e-6, 0.01, 1e-5
+# point -> (share of values that may differ, largest difference in steps of bf16; or of the row's root mean square)
+DEEP = {"o": (1.0, 1, 2.0 ** -6), "attn_out": (0.05, 1, 0.02), "latent": (0.05, 1, 0.02), "ffn_out": (0.05, 1, 0.02),
+        "qr": (FLIPS, 16, 1e-4), "stream_in": (FLIPS, 1, STREAM), "stream_mid": (FLIPS, 1, STREAM)}
+ENGRAM = {"attn_in": (0.05, 1, 0.02), "stream_mid": (0.05, 1, 0.02), "pre_mid": (1.0, 1, 1e-3)}
+LAYER_ROW, LAYER_SHARE = 0.3, 0.25
+COEFFICIENTS = ("pre_in", "pre_mid", "route_weights")  # float32, of the size of 1
+CHOICES = ("select", "candidates", "route_ids")
+LAYER_INPUTS = ("stream_in", "pre_in", "route_weights") + CHOICES
+
+
+def point_of(name):
+    return name.split(".")[1]
+
+
+def layer_of(name):
+    return int(name.split(".")[0].removeprefix("layer_"))
+
+
+def is_bf16(x):
+    return not (np.ascontiguousarray(x, np.float32).view(np.uint32) & 0xFFFF).any()
+
+
+def steps(x):
+    """The distance of a bf16 value from the next one of its size."""
+    return np.exp2(np.floor(np.log2(np.maximum(np.abs(x), 2.0 ** -126))) - 7)
+
+
+class Judge:
+    """Differences by point; reasons to fail."""
+
+    def __init__(self, title, engram_layers=()):
+        self.title, self.engram_layers, self.reasons, self.seen = title, engram_layers, [], {}
+
+    def note(self, point, values, differ, worst, rms):
+        total = self.seen.setdefault(point, [0, 0, 0.0, 0.0])
+        total[0] += values
+        total[1] += differ
+        total[2], total[3] = max(total[2], worst), max(total[3], rms)
+
+    def values(self, name, cpu, gpu):
+        """Float values of one point of one layer, row by row."""
+        point = point_of(name)
+        cpu, gpu = (x.reshape(len(x), -1).astype(np.float64) for x in (cpu, gpu))
+        if cpu.shape != gpu.shape:
+            self.reasons.append(f"{self.title} {name}: {gpu.shape}, expected {cpu.shape}")
+            return
+        if not (np.isfinite(cpu).all() and np.isfinite(gpu).all()):
+            self.reasons.append(f"{self.title} {name}: NaN or infinite")
+            return
+        rms = np.maximum(np.sqrt((cpu * cpu).mean(1, keepdims=True)), 1e-30)
+        if point in COEFFICIENTS:
+            rms = np.maximum(rms, 1.0)
+        off = np.abs(cpu - gpu)
+        share, most, of_rms = DEEP.get(point, (FLIPS, 1, FLOAT))
+        if layer_of(name) in self.engram_layers:
+            share, most, of_rms = ENGRAM.get(point, (share, most, of_rms))
+        if is_bf16(cpu) and is_bf16(gpu) and point not in COEFFICIENTS:
+            step = steps(np.maximum(np.abs(cpu), np.abs(gpu)))
+            allowed = np.maximum(most * step, of_rms * rms)
+            in_steps = float((np.where(off > FLOAT * rms, off, 0) / step).max())
+        else:
+            share, allowed, in_steps = 1.0, np.broadcast_to(of_rms * rms, off.shape), 0.0
+        self.note(point, cpu.size, int((off > 0).sum()), in_steps, float((off / rms).max()))
+        for row, column in list(zip(*np.nonzero(off > allowed * (1 + 1e-9))))[:2]:
+            self.reasons.append(f"{self.title} {name}[{row}, {column}]: {gpu[row, column]:.8g}, expected "
+                                f"{cpu[row, column]:.8g} ({off[row, column] / rms[row, 0]:.1e} of the row)")
+        if (off > 0).sum() > max(share * off.size, 3):
+            self.reasons.append(f"{self.title} {name}: {(off > 0).mean():.2%} of the values differ, {share:.0%} may")
+
+    def choices(self, name, cpu, gpu):
+        differ = (cpu != gpu).any(1) if cpu.shape == gpu.shape else np.ones(len(cpu), bool)
+        self.note(point_of(name), len(cpu), int(differ.sum()), 0.0, 0.0)
+        for row in np.flatnonzero(differ)[:2]:
+            self.reasons.append(f"{self.title} {name} row {row}: chose {sorted(set(gpu[row]) - set(cpu[row]))[:4]} "
+                                f"instead of {sorted(set(cpu[row]) - set(gpu[row]))[:4]}")
+
+    def rows(self, name, cpu, gpu):
+        """One layer's output from its input: the largest difference of each row over its root mean square."""
+        cpu, gpu = (x.reshape(len(x), -1).astype(np.float64) for x in (cpu, gpu))
+        error = np.abs(cpu - gpu).max(1) / np.maximum(np.sqrt((cpu * cpu).mean(1)), 1e-30)
+        error = np.where(np.isnan(error), np.inf, error)
+        self.note(point_of(name), len(error), int((error > 1e-5).sum()), float(np.median(error)), float(error.max()))
+        if error.max() > LAYER_ROW or (error > 1e-5).mean() > LAYER_SHARE:
+            self.reasons.append(f"{self.title} {name}: row error {error.max():.2g}, {(error > 1e-5).mean():.0%} off")
+
+    def report(self, columns):
+        print(f"{self.title}: " + ", ".join(columns))
+        for point, (values, differ, worst, rms) in self.seen.items():
+            print(f"  {point:14} {values:9} {differ:8} {differ / max(values, 1):8.3%} {worst:10.3g} {rms:10.2e}")
+
+
+class Runs:
+    """One model and one prompt, run in many ways."""
+
+    def __init__(self, senko, folder, config, seed, length):
+        self.senko, self.folder = senko, folder
+        senko_runner.run([senko, "make-model", "--config", config, "--seed", seed, "--out", folder / "model"])
+        self.c = c = model_config.load(config)
+        ids = np.random.default_rng(seed).integers(0, c.vocab_size - 1, length).tolist()
+        self.tokens = folder / "tokens.json"
+        self.tokens.write_text(json.dumps({"prompts": [ids]}))
+
+    def run(self, name, device, inject=None, dump=True, chunks=None):
+        """({point name: array} without positions, logits)."""
+        out, options = self.folder / f"{name}.safetensors", ["--device", device]
+        if dump:
+            options += ["--dump", self.folder / name]
+        if inject is not None:
+            where = self.folder / f"{name}.inject"
+            where.mkdir()
+            write_safetensors(where / "prompt_0.safetensors", {f"prompt_0.{key}": inject[key] for key in inject})
+            options += ["--inject", where]
+        if chunks:
+            options += ["--chunks", chunks]
+        senko_runner.logits(self.senko, self.folder / "model", self.tokens, out, *options, numerics="model")
+        points = read_dump(self.folder / name / "prompt_0.safetensors") if dump else {}
+        return ({key: value for key, value in points.items() if not key.endswith("positions")},
+                read_safetensors(out)["prompt_0.logits"])
+
+
+def same_bits(title, a, b):
+    reasons = [f"{title} {name}: other bits" for name in a if a[name].tobytes() != b[name].tobytes()]
+    return reasons[:5] + ([f"{title}: other points"] if a.keys() != b.keys() else [])
+
+
+def compare(args, name, folder):
+    runs = Runs(args.senko, folder, senko_runner.CONFIGS / f"{name}.json", args.seed, args.length)
+    cpu, _ = runs.run("cpu", "cpu")
+    reasons = []
+
+    gpu, gpu_logits = runs.run("operators", "cuda", inject=cpu)
+    judge = Judge(f"{name} operators", runs.c.engram_layer_ids)
+    missing = sorted(key for key in cpu if f"{key}.computed" not in gpu and point_of(key) not in CHOICES)
+    reasons += [f"{name}: the GPU shows no {key}" for key in missing[:5]]
+    for key in cpu:
+        if key in missing or point_of(key) in CHOICES:
+            continue
+        judge.values(key, cpu[key], gpu[f"{key}.computed"])
+    judge.report(["values", "that differ", "largest in steps of bf16", "largest over the row's rms"])
+    reasons += judge.reasons
+
+    # Choices made by operators that work on the CPU's inputs but for the choice itself.
+    free, _ = runs.run("choices", "cuda", inject={key: cpu[key] for key in cpu if point_of(key) not in
+                                                  CHOICES + ("route_weights",)})
+    judge = Judge(f"{name} choices")
+    for key in cpu:
+        if point_of(key) in CHOICES:
+            judge.choices(key, cpu[key], free[key])
+    routed = {key: (cpu[key.replace("weights", "ids")] == free[key.replace("weights", "ids")]).all(1)
+              for key in cpu if point_of(key) == "route_weights"}
+    for key, keep in routed.items():
+        judge.values(key, cpu[key][keep], free[key][keep])
+    judge.report(["rows", "that differ", "", "largest over 1"])
+    reasons += judge.reasons
+
+    layers, _ = runs.run("layers", "cuda", inject={key: cpu[key] for key in cpu if point_of(key) in LAYER_INPUTS})
+    judge = Judge(f"{name} layers")
+    for key in cpu:
+        if point_of(key) in ("attn_out", "stream_mid", "pre_mid", "ffn_in", "ffn_out"):
+            judge.rows(key, cpu[key], layers[key])
+        elif point_of(key) == "stream_in" and layer_of(key) > 0:
+            judge.rows(key, cpu[key], layers[f"{key}.computed"])
+    judge.report(["rows", "off by more than 1e-5", "median error", "largest error"])
+    reasons += judge.reasons
+
+    for chunks in ("7", "1"):
+        again, logits = runs.run(f"cut{chunks}", "cuda", inject=cpu, chunks=chunks)
+        reasons += same_bits(f"{name} in pieces of {chunks}", gpu, again)
+        if logits.tobytes() != gpu_logits.tobytes():
+            reasons.append(f"{name} in pieces of {chunks}: other logits")
+    _, watched = runs.run("watched", "cuda")
+    _, bare = runs.run("bare", "cuda", dump=False)
+    if watched.tobytes() != bare.tobytes():
+        reasons.append(f"{name}: logits of a run that is looked into are other bits")
+    return reasons
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--senko", required=True)
+    parser.add_argument("--only", default="mini10,ratio1_clamp,window_only,wide",
+                        help="names of configurations, with commas")
+    parser.add_argument("--length", type=int, default=240)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    reasons = []
+    for name in args.only.split(","):
+        with tempfile.TemporaryDirectory() as scratch:
+            reasons += compare(args, name, pathlib.Path(scratch))
+    print("\n".join(reasons) if reasons else "the GPU computes what the CPU does")
+    raise SystemExit(1 if reasons else 0)
+
+
+if __name__ == "__main__":
+    main()
