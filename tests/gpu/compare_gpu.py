@@ -151,6 +151,7 @@ class Runs:
         out, options = self.folder / f"{name}.safetensors", ["--device", device]
         if dump:
             options += ["--dump", self.folder / name]
+            options += ["--no-cuda-graphs"] if device == "cuda" else []  # not used by a run that is looked into
         if inject is not None:
             where = self.folder / f"{name}.inject"
             where.mkdir()

