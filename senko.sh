@@ -412,6 +412,10 @@ stage_cuda() {
   # shellcheck disable=SC2086
   cmake --build build/test/cuda --target $targets
   stage_ctest cuda -L gpu
+  nvidia-smi -L >/dev/null 2>&1 || return 0
+  cmake --build build/test/cuda --target senko
+  need_python numpy
+  "$python" tests/gpu/compare_gpu.py --senko build/test/cuda/bin/senko
 }
 
 command_test() {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compare_gpu import FLIPS, FLOAT, Judge, steps
+from compare_gpu import COEFFICIENT, FLIPS, FLOAT, Judge, steps
 
 
 def bf16(x):
@@ -60,7 +60,7 @@ def test_float_values_have_no_steps(values):
 def test_a_coefficient_that_is_off(values):
     pre = np.abs(values[:, :4]) + np.float32(1e-3)
     other = pre.copy()
-    other[9, 1] += np.float32(1e-5)
+    other[9, 1] += np.float32(5 * COEFFICIENT)
     assert judged("pre_mid", pre, other)
     assert not judged("pre_mid", pre, other, engram_layers=(3,))
     other[9, 1] += np.float32(2e-3)
@@ -84,3 +84,10 @@ def test_a_layer_with_a_row_far_off_or_many_rows_off(values):
         other[:rows, 0] += size
         judge.rows("layer_3.attn_out", values, other)
         assert bool(judge.reasons) == fails
+    everywhere = Judge("test")
+    everywhere.rows("layer_3.attn_out", values, values * 1.02, everywhere=True)
+    assert not everywhere.reasons
+    for bad in (values * 1.05, values * np.nan):
+        judge = Judge("test")
+        judge.rows("layer_3.attn_out", values, bad, everywhere=True)
+        assert judge.reasons
