@@ -58,7 +58,7 @@ struct LinearSm90Params {
   int64_t group_out = 0;
   __nv_bfloat16* y_bf16 = nullptr;  // [rows, out] rounded, 16-byte aligned, or
   float* y_float = nullptr;         // as summed, or
-  float* y_chunks = nullptr;        // [LinearChunks(in), max_rows, out]: the chunks' sums, LinearSplitSm90 only
+  float* y_chunks = nullptr;        // [LinearChunks(in), max_rows, out]: the chunks' sums, LinearChunksSm90 only
   int64_t y_stride = 0;             // elements; not of y_chunks
   // y_bf16 is rounded further, as activations (qdq_fp8_32 of 32 outputs of a row): `out` is a multiple of 64, y_stride
   // of 8.
@@ -72,14 +72,19 @@ inline int64_t LinearGroupTiles(const LinearSm90Params& p) {
 // What all kernels need, or SENKO_CHECK fails.
 void CheckLinearSm90(const LinearSm90Params& p);
 
-// Three kernels, the same bits. Up to 16 rows: weights streamed through registers into mma.sync.
+// Four kernels, the same bits. Up to 16 rows: weights streamed through registers into mma.sync.
 void LinearStreamSm90(const LinearSm90Params& p, cudaStream_t stream);
+// Few outputs, up to 16 rows of kFp8 or 64 of kBf16 (without rounding as activations; no kFp4): all weights on the way
+// at once.
+void LinearFewSm90(const LinearSm90Params& p, cudaStream_t stream);
 // Up to 64 rows, chunks of K side by side: wgmma on weights in a ring of shared memory.
 void LinearSplitSm90(const LinearSm90Params& p, cudaStream_t stream);
 // Tiles of 128 outputs x 128 rows on wgmma.
 void LinearWideSm90(const LinearSm90Params& p, cudaStream_t stream);
-// Whichever is fastest for max_rows. The first two take more rows, too, and read the weights once for each 16 or 64;
-// they take 8 chunks of K at most (but for y_chunks).
+// Whichever is fastest for max_rows. All take more rows, too, and all but the last read the weights again for every 16
+// or 64; these take 8 chunks of K at most (but for y_chunks).
 void LinearSm90(const LinearSm90Params& p, cudaStream_t stream);
+// The chunks' sums alone, into y_chunks, of a kBf16 weight of few outputs: whoever reads them adds them in order.
+void LinearChunksSm90(const LinearSm90Params& p, cudaStream_t stream);
 
 }  // namespace senko::ops

@@ -71,6 +71,9 @@ void All() {
                         {WeightFormat::kBf16, 384, 5120}, {WeightFormat::kFp8, 25600, 6144}};
   for (const Size& s : sizes) {
     for (const int64_t rows : {1, 8, 16}) Bench(s.format, s.out, s.in, rows, LinearStreamSm90, "stream");
+    if (s.format != WeightFormat::kFp4) {
+      for (const int64_t rows : {1, 8, 16}) Bench(s.format, s.out, s.in, rows, LinearFewSm90, "few");
+    }
     for (const int64_t rows : {8, 16, 32, 64}) Bench(s.format, s.out, s.in, rows, LinearSplitSm90, "split");
     for (const int64_t rows : {64, 128, 700, 8192}) Bench(s.format, s.out, s.in, rows, LinearWideSm90, "wide");
   }

@@ -151,8 +151,19 @@ DeviceBuffer<__nv_bfloat16> RandomRows(int64_t rows, int64_t max_rows, int64_t i
 
 bool SameBits(float a, float b) { return numerics::FloatBits(a) == numerics::FloatBits(b); }
 
-const char* NameOf(void (*linear)(const LinearSm90Params&, cudaStream_t)) {
-  return linear == LinearStreamSm90 ? "stream" : linear == LinearSplitSm90 ? "split" : "wide";
+using Kernel = void (*)(const LinearSm90Params&, cudaStream_t);
+const char* NameOf(Kernel linear) {
+  return linear == LinearStreamSm90  ? "stream"
+         : linear == LinearFewSm90   ? "few"
+         : linear == LinearSplitSm90 ? "split"
+                                     : "wide";
+}
+// Those that take the format, and also round as activations.
+std::vector<Kernel> Kernels(WeightFormat format, bool rounding = false) {
+  std::vector<Kernel> kernels = {LinearStreamSm90, LinearSplitSm90, LinearWideSm90};
+  const bool few = format == WeightFormat::kFp8 || (format == WeightFormat::kBf16 && !rounding);
+  if (few) kernels.push_back(LinearFewSm90);
+  return kernels;
 }
 
 // The tensor cores align the 16 products and the sum before to the largest exponent and cut (measured: 2e-6 of the sum
@@ -190,7 +201,7 @@ TEST_P(LinearSm90Test, AgreesWithTheTruthAndWithItselfForAnyRows) {
     }
     EXPECT_LE(worst, kBound) << size.out << " x " << size.in;
     for (const int rows : {0, 1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 127, 128, 129, 300}) {
-      for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+      for (Kernel linear : Kernels(GetParam())) {
         const std::vector<float> y = RunLinear(d, x, x_stride, rows, std::max(rows, 1), y_stride, true, linear);
         const std::vector<float> rounded = RunLinear(d, x, x_stride, rows, std::max(rows, 1), y_stride, false, linear);
         int64_t wrong = 0, touched = 0;
@@ -254,7 +265,7 @@ TEST_P(LinearSm90Test, GroupsReadTheirColumns) {
     }
     EXPECT_LE(worst, kBound) << size.groups << " of " << size.out << " x " << size.in;
     for (const int rows : {1, 8, 13, 16, 31, 64, 65, 128, 150}) {
-      for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+      for (Kernel linear : Kernels(GetParam(), true)) {
         const int64_t most = rows + 3;
         const std::vector<float> y = RunLinear(d, x, x_stride, rows, most, y_stride, true, linear, size.out);
         const std::vector<float> yq = RunLinear(d, x, x_stride, rows, most, y_stride, false, linear, size.out, true);
@@ -289,7 +300,7 @@ TEST_P(LinearSm90Test, ANanStaysInItsGroup) {
   const DeviceBuffer<__nv_bfloat16> x = RandomRows(kRows, kRows, kStride, kStride, random);
   const uint16_t nan = 0xFFC1;
   SENKO_CUDA(cudaMemcpy(x.data() + 7 * kStride + kIn + 1100, &nan, 2, cudaMemcpyHostToDevice));
-  for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+  for (Kernel linear : Kernels(GetParam(), true)) {
     for (const bool rounded : {false, true}) {
       const std::vector<float> y = RunLinear(d, x, kStride, kRows, kRows, kGroups * kOut, false, linear, kOut, rounded);
       for (size_t i = 0; i < y.size(); ++i) {
@@ -310,7 +321,7 @@ TEST_P(LinearSm90Test, RowsThatAreNotThereDoNotMatter) {
     const std::vector<float> want = RunLinear(d, x, 1280, rows, rows, 192, true, LinearStreamSm90);
     for (const int64_t most : {int64_t{rows}, int64_t{64}, int64_t{256}}) {
       if (most < rows) continue;
-      for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+      for (Kernel linear : Kernels(GetParam())) {
         const std::vector<float> y = RunLinear(d, x, 1280, rows, most, 192, true, linear);
         for (size_t i = 0; i < y.size(); ++i) {
           if (i < want.size()) {
@@ -341,7 +352,7 @@ TEST_P(LinearSm90Test, AGraphServesOtherCounts) {
   p.weight = d.weight;
   p.y_float = y.data();
   p.y_stride = kOut;
-  for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+  for (Kernel linear : Kernels(GetParam())) {
     cuda::CapturedGraph graph([&](cudaStream_t stream) { linear(p, stream); });
     for (const int32_t rows : {140, 1, 0, 17, 129}) {
       cuda::Overwrite(count, {rows});
@@ -397,11 +408,55 @@ TEST_P(LinearSm90Test, EveryCodeTimesEveryScaleIsExact) {
   const TileFaults faults = ToHost(d.faults)[0];
   EXPECT_EQ(faults.nan_codes + faults.large_scales, 0u);
   EXPECT_EQ(faults.small_codes, small);
-  for (auto* linear : {LinearStreamSm90, LinearSplitSm90, LinearWideSm90}) {
+  for (Kernel linear : Kernels(GetParam())) {
     const std::vector<float> y = RunLinear(d, rows, kIn, kIn, kIn, out, true, linear);
     int64_t wrong = 0;
     for (size_t i = 0; i < y.size(); ++i) wrong += !std::isnan(want[i]) && y[i] != want[i];
     EXPECT_EQ(wrong, 0) << NameOf(linear);
+  }
+}
+
+// The chunks' sums alone: added in order they are the outputs, for any number of rows.
+TEST_P(LinearSm90Test, ChunksAddUp) {
+  if (GetParam() != WeightFormat::kBf16) return;
+  std::mt19937_64 random(std::random_device{}());
+  struct Size {
+    int64_t out, in;
+  };
+  for (const Size size : {Size{16, 128}, Size{72, 20480}, Size{384, 5120}, Size{40, 1088}}) {
+    constexpr int64_t kMost = 70;
+    const int64_t chunks = LinearChunks(size.in);
+    const OnDevice d = Upload(RandomWeight(GetParam(), size.out, size.in, random));
+    const DeviceBuffer<__nv_bfloat16> x = RandomRows(kMost, kMost, size.in, size.in, random);
+    const std::vector<float> all = RunLinear(d, x, size.in, kMost, kMost, size.out, true, LinearWideSm90);
+    const DeviceBuffer<int32_t> count(1);
+    const DeviceBuffer<float> y(static_cast<size_t>(chunks * kMost * size.out));
+    for (const int64_t max_rows : {1, 8, 9, 32, 64, 70}) {
+      for (const int64_t rows : {max_rows, max_rows / 2}) {
+        cuda::Overwrite(count, {static_cast<int32_t>(rows)});
+        cuda::Overwrite(y, std::vector<float>(y.size(), NAN));
+        LinearSm90Params p;
+        p.rows = count.data();
+        p.max_rows = max_rows;
+        p.x = x.data();
+        p.x_stride = size.in;
+        p.weight = d.weight;
+        p.y_chunks = y.data();
+        LinearChunksSm90(p, nullptr);
+        SENKO_CUDA(cudaDeviceSynchronize());
+        const std::vector<float> got = ToHost(y);
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < max_rows * size.out; ++i) {
+          float sum = got[static_cast<size_t>(i)];
+          for (int64_t c = 1; c < chunks; ++c) sum += got[static_cast<size_t>(c * max_rows * size.out + i)];
+          wrong += i < rows * size.out ? !SameBits(sum, all[static_cast<size_t>(i)]) : !std::isnan(sum);
+        }
+        EXPECT_EQ(wrong, 0) << size.out << " x " << size.in << ", " << rows << " of " << max_rows;
+        for (size_t i = static_cast<size_t>(chunks * max_rows * size.out); i < got.size(); ++i) {
+          ASSERT_TRUE(std::isnan(got[i]));
+        }
+      }
+    }
   }
 }
 

@@ -165,6 +165,7 @@ __global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
     // Weights do not depend on the kernel ahead.
     for (int k = 0; k < min(stages, S::kStages); ++k) BringWeights<S>(args, ring, full, first_column, k);
   }
+  LetNextBegin();  // so that its weights are on their way, too, as far as there is room
   __syncthreads();
   WaitForPrevious();
   const int64_t first_row = int64_t{blockIdx.z} * S::kRows;
@@ -172,12 +173,10 @@ __global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
   float* sums_at = reinterpret_cast<float*>(shared + (ring - SharedAddress(shared)));
   if (threadIdx.x >= 128) {
     BringRows<S>(args, ring, full, empty, first_row, rows, first_column, stages);
-    LetNextBegin();
     __syncthreads();
   } else {
     float sums[S::kFloats];
     Multiply<S>(args, ring, full, empty, first_column, stages, sums);
-    LetNextBegin();
     __syncthreads();  // all stages have been read: the sums may lie there, [row][output]
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     float* at = sums_at + lane % 4 * 2 * S::kSumPitch + warp * 16 + lane / 4;
@@ -203,8 +202,15 @@ __global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
     const int64_t column = int64_t{blockIdx.x} * kTileOutputs + output;
     if (column >= args.out) continue;
     const uint32_t from = ring + static_cast<uint32_t>(row * S::kSumPitch + output) * 4;
-    float sum = LoadOfBlock(from, 0);
-    for (int c = 1; c < chunks; ++c) sum = __fadd_rn(sum, LoadOfBlock(from, static_cast<uint32_t>(c)));
+    constexpr int kMostChunks = 8;
+    float of_chunk[kMostChunks];  // all on the way at once
+#pragma unroll
+    for (int c = 0; c < kMostChunks; ++c) {
+      of_chunk[c] = c < chunks ? LoadOfBlock(from, static_cast<uint32_t>(c)) : 0.0f;
+    }
+    float sum = of_chunk[0];
+#pragma unroll
+    for (int c = 1; c < kMostChunks; ++c) sum = c < chunks ? __fadd_rn(sum, of_chunk[c]) : sum;
     const int64_t to = (first_row + row) * args.y_stride + column;
     if (args.y_bf16 != nullptr) {
       // A warp has 32 neighbouring outputs of a row.

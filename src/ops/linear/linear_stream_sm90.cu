@@ -9,7 +9,7 @@
 #include "cuda/check.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
-#include "numerics/fp8_lanes.cuh"
+#include "ops/linear/cluster_sums_sm90.cuh"
 #include "ops/linear/linear_sm90.h"
 #include "ops/linear/tiles_sm90.cuh"
 
@@ -22,7 +22,6 @@ using sm90::kUnitBytes;
 
 constexpr int kThreads = 128;
 constexpr int kPitch = int{kChunk} + 8;  // elements of a staged row; odd in 16 bytes: no bank conflicts
-constexpr int kSumPitch = kTileOutputs + 4;
 
 struct Args {
   const int32_t* rows;
@@ -30,18 +29,19 @@ struct Args {
   int64_t x_stride;
   const uint8_t* tiles;
   const uint8_t* scales;
-  int64_t in, out;
+  int64_t in;
   int chunk_columns;
   unsigned group_tiles;
-  bool round;
-  __nv_bfloat16* y_bf16;
-  float* y_float;
-  int64_t y_stride;
+  sm90::Outputs to;
 };
 
 // kOctets: blocks of 8 rows.
 template <int kOctets>
-constexpr int kSharedBytes = 8 * kOctets*(kPitch * 2 + kSumPitch * 4);
+using Sums = sm90::ClusterSums<8 * kOctets, kTileOutputs, kThreads>;
+template <int kOctets>
+constexpr int SharedBytes(int chunks) {
+  return 8 * kOctets * kPitch * 2 + Sums<kOctets>::Floats(chunks) * 4;
+}
 
 // The multiplier codes of a warp's units: one byte for 32 columns of e4m3, which the lanes hold for the whole chunk;
 // four for a lane's two outputs and 64 columns of e2m1, which travel with the unit.
@@ -87,6 +87,8 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first_column = int64_t{chunk} * args.chunk_columns;
   const int columns = static_cast<int>(min(int64_t{args.chunk_columns}, args.in - first_column));
+  const Sums<kOctets> cluster{reinterpret_cast<float*>(shared + kRows * kPitch * 2), chunk, chunks};
+  cluster.Begin();
   const int units = columns / Tiles::kColumns;
   const int first_unit = static_cast<int>(first_column / Tiles::kColumns);
 
@@ -103,6 +105,7 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
   };
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) load(i, i);
+  LetNextBegin();  // so that its weights are on their way, too, as far as there is room
 
   const __nv_bfloat16* x = args.x + blockIdx.x / args.group_tiles * args.in + first_column;
 
@@ -110,12 +113,15 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
   const int64_t first_row = int64_t{blockIdx.z} * kRows;
   const int rows = static_cast<int>(min(int64_t{kRows}, int64_t{*args.rows} - first_row));  // may be below 1
   const uint32_t stage = SharedAddress(shared);
-  const int pieces = columns / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * pieces; i += kThreads) {
-    const int row = i / pieces, piece = i % pieces;
-    const bool live = row < rows;
-    CopyAsync16(stage + static_cast<uint32_t>(row * kPitch + piece * 8) * 2,
-                live ? x + (first_row + row) * args.x_stride + piece * 8 : args.x, live);
+  const int piece = static_cast<int>(threadIdx.x);
+  static_assert(kThreads == int{kChunk} / 8);
+  if (piece < columns / 8) {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const bool live = row < rows;
+      CopyAsync16(stage + static_cast<uint32_t>(row * kPitch + piece * 8) * 2,
+                  live ? x + (first_row + row) * args.x_stride + piece * 8 : args.x, live);
+    }
   }
   CommitCopies();
   WaitForCopies<0>();
@@ -148,44 +154,19 @@ __global__ __launch_bounds__(kThreads) void StreamKernel(const Args args) {
       }
     }
   }
-  LetNextBegin();
 
-  // [row][output] of this chunk, for the cluster.
-  auto* own = reinterpret_cast<float*>(shared + kRows * kPitch * 2);
+  cluster.MayPut();
 #pragma unroll
-  for (int octet = 0; octet < kOctets; ++octet) {
-    float* at = own + (octet * 8 + lane % 4 * 2) * kSumPitch + warp * 16 + lane / 4;
-    at[0] = sums[octet][0];
-    at[kSumPitch] = sums[octet][1];
-    at[8] = sums[octet][2];
-    at[kSumPitch + 8] = sums[octet][3];
+  for (int i = 0; i < kOctets * 4; ++i) {
+    const int row = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    if (row < rows) cluster.Put(row, warp * 16 + lane / 4 + i / 2 % 2 * 8, sums[i / 4][i % 4]);
   }
-  ClusterArrive();
-  ClusterWait();
-  const uint32_t sums_at = SharedAddress(own);
-  for (int i = chunk * kThreads + static_cast<int>(threadIdx.x); i < rows * kTileOutputs; i += chunks * kThreads) {
-    const int row = i / kTileOutputs, output = i % kTileOutputs;
-    const int64_t column = int64_t{blockIdx.x} * kTileOutputs + output;
-    if (column >= args.out) continue;
-    const uint32_t from = sums_at + static_cast<uint32_t>(row * kSumPitch + output) * 4;
-    float sum = LoadOfBlock(from, 0);
-    for (int c = 1; c < chunks; ++c) sum = __fadd_rn(sum, LoadOfBlock(from, static_cast<uint32_t>(c)));
-    const int64_t to = (first_row + row) * args.y_stride + column;
-    if (args.y_bf16 != nullptr) {
-      // A warp has 32 neighbouring outputs of a row.
-      if (args.round) sum = numerics::RoundFp8OverWarp(__bfloat162float(__float2bfloat16_rn(sum)));
-      args.y_bf16[to] = __float2bfloat16_rn(sum);
-    } else {
-      args.y_float[to] = sum;
-    }
-  }
-  ClusterArrive();  // nobody leaves while another reads its sums
-  ClusterWait();
+  cluster.Finish(args.to, first_row, rows, int64_t{blockIdx.x} * kTileOutputs);
 }
 
 template <typename Tiles, int kOctets>
 void LaunchShape(const LinearSm90Params& p, const Args& args, cudaStream_t stream) {
-  AllowSharedBytes<StreamKernel<Tiles, kOctets>>(kSharedBytes<kOctets>);
+  AllowSharedBytes<StreamKernel<Tiles, kOctets>>(SharedBytes<kOctets>(8));
   const auto chunks = static_cast<unsigned>(LinearChunks(p.weight.in));
   constexpr int kRows = 8 * kOctets;
   Launch launch;
@@ -193,7 +174,7 @@ void LaunchShape(const LinearSm90Params& p, const Args& args, cudaStream_t strea
                      static_cast<unsigned>((p.max_rows + kRows - 1) / kRows));
   launch.block = dim3(kThreads);
   launch.cluster = dim3(1, chunks, 1);
-  launch.shared_bytes = kSharedBytes<kOctets>;
+  launch.shared_bytes = SharedBytes<kOctets>(static_cast<int>(chunks));
   launch.stream = stream;
   Start(launch, StreamKernel<Tiles, kOctets>, args);
 }
@@ -217,13 +198,9 @@ void LinearStreamSm90(const LinearSm90Params& p, cudaStream_t stream) {
                   p.weight.tiles,
                   p.weight.scales,
                   p.weight.in,
-                  p.weight.out,
                   static_cast<int>(LinearChunkColumns(p.weight.in)),
                   static_cast<unsigned>(LinearGroupTiles(p)),
-                  p.round_activations,
-                  p.y_bf16,
-                  p.y_float,
-                  p.y_stride};
+                  {p.weight.out, p.round_activations, p.y_bf16, p.y_float, p.y_stride}};
   switch (p.weight.format) {
     case WeightFormat::kFp8:
       return LaunchRows<sm90::Fp8Tiles>(p, args, stream);
