@@ -1,20 +1,20 @@
-// A warp ranks a row; a block lists an expert's pairs.
+// Any number of rows: a warp ranks a row; a block lists an expert's pairs.
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "base/check.h"
 #include "cuda/check.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
 #include "ops/router/router_sm90.h"
+#include "ops/router/score_sm90.cuh"
 
 namespace senko::ops {
 namespace {
 
 constexpr int kThreads = 128;
 constexpr int kEach = static_cast<int>(kMaxExpertsSm90) / 32;  // experts of a lane, 32 apart
-
-// sqrt(softplus(z)), softplus being the identity above 20.
-__device__ float Score(float z) { return sqrtf(z > 20.0f ? z : log1pf(expf(z))); }
 
 // Orders as descending value, then ascending id; NaN (as -infinity) last.
 __device__ bool Before(float a, int a_id, float b, int b_id) { return a > b || (a == b && a_id < b_id); }
@@ -33,7 +33,7 @@ __global__ __launch_bounds__(kThreads) void RankKernel(const RouterSm90Params p)
     const int id = i * 32 + lane;
     rank[i] = -INFINITY;
     if (id >= experts) continue;
-    const float score = Score(__fdiv_rn(scores[id], p.temperature));
+    const float score = sm90::ExpertScore(__fdiv_rn(scores[id], p.temperature));
     scores[id] = score;
     const float biased = __fadd_rn(score, bias[id]);
     if (!isnan(biased)) rank[i] = biased;
@@ -164,12 +164,31 @@ __global__ __launch_bounds__(kListThreads) void ListKernel(const DispatchSm90Par
   }
 }
 
+void CheckRouter(const RouterSm90Params& p) {
+  SENKO_CHECK(p.gate.format == WeightFormat::kBf16 && p.gate.out == p.num_experts);
+  SENKO_CHECK(p.topk >= 1 && p.topk <= kMaxTopkSm90 && p.topk <= p.num_experts && p.num_experts <= kMaxExpertsSm90);
+}
+
 }  // namespace
+
+size_t RouterScratchFloats(int64_t num_experts, int64_t hidden, int64_t max_rows) {
+  const int64_t few = LinearChunks(hidden) * std::min(max_rows, kFewRoutedRows);
+  return static_cast<size_t>(std::max(max_rows, few) * num_experts);
+}
+
+void RouteSm90(const RouterSm90Params& r, const DispatchSm90Params& d, cudaStream_t stream) {
+  SENKO_CHECK(d.rows == r.rows && d.num_experts == r.num_experts && d.topk == r.topk && d.ids == r.ids);
+  if (r.max_rows > 0 && r.max_rows <= kFewRoutedRows) {
+    CheckRouter(r);
+    return RouteFewSm90(r, d, stream);
+  }
+  RouterSm90(r, stream);
+  DispatchSm90(d, stream);
+}
 
 void RouterSm90(const RouterSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
-  SENKO_CHECK(p.gate.format == WeightFormat::kBf16 && p.gate.out == p.num_experts);
-  SENKO_CHECK(p.topk >= 1 && p.topk <= kMaxTopkSm90 && p.topk <= p.num_experts && p.num_experts <= kMaxExpertsSm90);
+  CheckRouter(p);
   LinearSm90Params gate;
   gate.rows = p.rows;
   gate.max_rows = p.max_rows;

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/linear/linear_sm90.h"
@@ -13,6 +14,7 @@ namespace senko::ops {
 
 inline constexpr int64_t kMaxExpertsSm90 = 1024;
 inline constexpr int64_t kMaxTopkSm90 = 8;
+inline constexpr int64_t kFewRoutedRows = 64;
 
 struct RouterSm90Params {
   const int32_t* rows = nullptr;  // device
@@ -27,10 +29,13 @@ struct RouterSm90Params {
   float temperature = 1;
   float scaling = 1;
   bool normalise = true;
-  float* scores = nullptr;   // scratch [max_rows, num_experts]
+  float* scores = nullptr;   // RouterScratchFloats(num_experts, hidden, max_rows)
   int32_t* ids = nullptr;    // [rows, topk] by descending score + bias (NaN last), ties to the lower id
   float* weights = nullptr;  // [rows, topk]
 };
+// The scores' scratch; not less for more rows.
+size_t RouterScratchFloats(int64_t num_experts, int64_t hidden, int64_t max_rows);
+// Any number of rows.
 void RouterSm90(const RouterSm90Params& p, cudaStream_t stream);
 
 // Up to `block` (row, slot) pairs of one expert: pairs[first .. first + count).
@@ -56,6 +61,12 @@ struct DispatchSm90Params {
   ExpertItem* items = nullptr;   // [MaxExpertItems(max_rows, ...)]
   int32_t* num_items = nullptr;  // [1]
 };
+// Any number of rows.
 void DispatchSm90(const DispatchSm90Params& p, cudaStream_t stream);
+
+// Both, the same bits: in two launches up to kFewRoutedRows, else one after the other. They share rows, num_experts,
+// topk and ids.
+void RouteSm90(const RouterSm90Params& r, const DispatchSm90Params& d, cudaStream_t stream);
+void RouteFewSm90(const RouterSm90Params& r, const DispatchSm90Params& d, cudaStream_t stream);
 
 }  // namespace senko::ops

@@ -58,7 +58,7 @@ Routed Route(const Gate& g, int32_t rows, int64_t max_rows, bool normalise = tru
   TileWeight(reinterpret_cast<const uint8_t*>(codes.data()), nullptr, gate, tiles.data(), nullptr, faults.data(),
              nullptr);
   const DeviceBuffer<float> bias = ToDevice(g.bias), bias_vl = ToDevice(g.bias_vl),
-                            scores(static_cast<size_t>(max_rows * g.experts));
+                            scores(RouterScratchFloats(g.experts, g.hidden, max_rows));
   const DeviceBuffer<uint8_t> is_image = ToDevice(g.is_image);
   const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{rows});
   const auto size = static_cast<size_t>(max_rows * g.topk);
@@ -273,6 +273,135 @@ TEST_F(RouterSm90Test, ListsAreTheHosts) {
         }
       }
     }
+  }
+}
+
+// All that routing gives, of rows that are fewer than those launched for.
+struct Lists {
+  std::vector<int32_t> ids, pairs, items, num_items, counts;
+  std::vector<float> weights;
+};
+
+// Everything is poisoned before.
+class Routing {
+ public:
+  Routing(const Gate& g, int64_t max_rows, int64_t block)
+      : codes_(ToDevice(g.codes)),
+        x_(ToDevice(g.x)),
+        tiles_(TileBytes(WeightFormat::kBf16, g.experts, g.hidden)),
+        faults_(ToDevice(std::vector<TileFaults>(1))),
+        bias_(ToDevice(g.bias)),
+        bias_vl_(ToDevice(g.bias_vl)),
+        scores_(RouterScratchFloats(g.experts, g.hidden, max_rows)),
+        weights_(static_cast<size_t>(max_rows * g.topk)),
+        is_image_(ToDevice(g.is_image)),
+        count_(1),
+        ids_(static_cast<size_t>(max_rows * g.topk)),
+        counts_(static_cast<size_t>(g.experts)),
+        pairs_(ids_.size()),
+        num_items_(1),
+        items_(static_cast<size_t>(MaxExpertItems(max_rows, g.topk, g.experts, block)) * 3) {
+    r.rows = count_.data();
+    r.max_rows = max_rows;
+    r.num_experts = g.experts;
+    r.topk = g.topk;
+    r.x = reinterpret_cast<const __nv_bfloat16*>(x_.data());
+    r.gate = {WeightFormat::kBf16, g.experts, g.hidden, tiles_.data(), nullptr};
+    r.bias = bias_.data();
+    r.bias_vl = bias_vl_.data();
+    r.is_image = is_image_.data();
+    r.temperature = 0.8f;
+    r.scaling = 1.5f;
+    r.scores = scores_.data();
+    r.ids = ids_.data();
+    r.weights = weights_.data();
+    d = {count_.data(),    g.experts,      g.topk,        block,
+         ids_.data(),      counts_.data(), pairs_.data(), reinterpret_cast<ExpertItem*>(items_.data()),
+         num_items_.data()};
+    TileWeight(reinterpret_cast<const uint8_t*>(codes_.data()), nullptr, r.gate, tiles_.data(), nullptr, faults_.data(),
+               nullptr);
+    SENKO_CUDA(cudaDeviceSynchronize());
+  }
+
+  template <typename Launch>
+  Lists Run(int32_t rows, const Launch& launch) {
+    cuda::Overwrite(count_, {rows});
+    for (const DeviceBuffer<int32_t>* b : {&ids_, &counts_, &pairs_, &num_items_, &items_}) {
+      cuda::Overwrite(*b, std::vector<int32_t>(b->size(), -7));
+    }
+    for (const DeviceBuffer<float>* b : {&scores_, &weights_}) {
+      cuda::Overwrite(*b, std::vector<float>(b->size(), NAN));
+    }
+    launch();
+    SENKO_CUDA(cudaDeviceSynchronize());
+    return {ToHost(ids_), ToHost(pairs_), ToHost(items_), ToHost(num_items_), ToHost(counts_), ToHost(weights_)};
+  }
+
+  RouterSm90Params r;
+  DispatchSm90Params d;
+
+ private:
+  DeviceBuffer<uint16_t> codes_, x_;
+  DeviceBuffer<uint8_t> tiles_;
+  DeviceBuffer<TileFaults> faults_;
+  DeviceBuffer<float> bias_, bias_vl_, scores_, weights_;
+  DeviceBuffer<uint8_t> is_image_;
+  DeviceBuffer<int32_t> count_, ids_, counts_, pairs_, num_items_, items_;
+};
+
+void ExpectSame(const Lists& a, const Lists& b, int64_t rows, int64_t max_rows) {
+  EXPECT_EQ(a.ids, b.ids) << rows << " of " << max_rows;
+  EXPECT_EQ(a.pairs, b.pairs) << rows << " of " << max_rows;
+  EXPECT_EQ(a.items, b.items) << rows << " of " << max_rows;
+  EXPECT_EQ(a.num_items, b.num_items) << rows << " of " << max_rows;
+  EXPECT_EQ(a.counts, b.counts) << rows << " of " << max_rows;
+  EXPECT_EQ(std::memcmp(a.weights.data(), b.weights.data(), a.weights.size() * 4), 0) << rows << " of " << max_rows;
+}
+
+// Two launches or four: the same bits everywhere, and what is not there stays as it was.
+TEST_F(RouterSm90Test, FewRowsInTwoLaunchesAreTheSame) {
+  std::mt19937_64 random(std::random_device{}());
+  struct Size {
+    int64_t experts, hidden, topk;
+  };
+  for (const Size size :
+       {Size{384, 5120, 6}, Size{16, 128, 2}, Size{1000, 1088, 8}, Size{1, 64, 1}, Size{7, 9216, 7}}) {
+    Gate g = MakeGate(size.experts, size.hidden, size.topk, kFewRoutedRows, random);
+    g.x[static_cast<size_t>(2 * size.hidden + 5)] = 0x7FC1;  // a NaN row: all equal
+    if (size.experts > 5) {
+      g.bias[4] = NAN;
+      for (int64_t k = 0; k < size.hidden; ++k) {  // a tie
+        g.codes[static_cast<size_t>(5 * size.hidden + k)] = g.codes[static_cast<size_t>(3 * size.hidden + k)];
+      }
+      g.bias[5] = g.bias[3] = g.bias_vl[5] = g.bias_vl[3] = 3.0f;  // many rows of one expert
+    }
+    for (const int64_t max_rows : {1, 2, 7, 8, 9, 33, 64}) {
+      Routing routing(g, max_rows, max_rows > 8 ? 16 : 8);
+      for (const int64_t rows : {max_rows, max_rows / 2, int64_t{0}}) {
+        const Lists want = routing.Run(static_cast<int32_t>(rows), [&] {
+          RouterSm90(routing.r, nullptr);
+          DispatchSm90(routing.d, nullptr);
+        });
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          ExpectSame(routing.Run(static_cast<int32_t>(rows), [&] { RouteSm90(routing.r, routing.d, nullptr); }), want,
+                     rows, max_rows);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(RouterSm90Test, AGraphOfTwoLaunchesServesOtherCounts) {
+  std::mt19937_64 random(std::random_device{}());
+  const Gate g = MakeGate(384, 5120, 6, kFewRoutedRows, random);
+  Routing routing(g, kFewRoutedRows, 8);
+  cuda::CapturedGraph graph([&](cudaStream_t stream) { RouteSm90(routing.r, routing.d, stream); });
+  for (const int32_t rows : {64, 1, 0, 33}) {
+    const Lists want = routing.Run(rows, [&] {
+      RouterSm90(routing.r, nullptr);
+      DispatchSm90(routing.d, nullptr);
+    });
+    ExpectSame(routing.Run(rows, [&] { graph.Run(); }), want, rows, kFewRoutedRows);
   }
 }
 

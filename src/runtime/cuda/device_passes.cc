@@ -458,9 +458,6 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
   r.scores = ws_.scores;
   r.ids = ws_.route_ids;
   r.weights = ws_.route_weights;
-  ops::RouterSm90(r, main_);
-  if (probe_ != nullptr) probe_->Routes(l, topk, config_.num_experts, ws_.route_ids, ws_.route_weights);
-
   ops::DispatchSm90Params d;
   d.rows = rows.meta.count;
   d.num_experts = config_.num_experts;
@@ -471,7 +468,8 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
   d.pairs = ws_.pairs;
   d.items = ws_.items;
   d.num_items = ws_.num_items;
-  ops::DispatchSm90(d, main_);
+  ops::RouteSm90(r, d, main_);
+  if (probe_ != nullptr) probe_->Routes(l, topk, config_.num_experts, ws_.route_ids, ws_.route_weights);
 
   Begin("experts", l);
   ops::ExpertsSm90Params e;

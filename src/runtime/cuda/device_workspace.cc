@@ -4,6 +4,7 @@
 
 #include "ops/attention/attention_sm90.h"
 #include "ops/mhc/mhc_sm90.h"
+#include "ops/router/router_sm90.h"
 #include "ops/select/select_sm90.h"
 
 namespace senko::runtime {
@@ -57,7 +58,7 @@ DeviceWorkspace::DeviceWorkspace(const model::Model& model, const DeviceWorkspac
   }
   select_scratch = arena.Take<uint8_t>(select_scratch_bytes);
 
-  scores = f32(n * c.num_experts);
+  scores = f32(static_cast<int64_t>(ops::RouterScratchFloats(c.num_experts, hidden, n)));
   route_ids = i32(n * topk);
   route_weights = f32(n * topk);
   expert_counts = i32(c.num_experts);

@@ -60,7 +60,7 @@ struct DeviceWorkspace {
   uint8_t* select_scratch;
   size_t select_scratch_bytes = 0;
 
-  float* scores;         // router [rows, experts]
+  float* scores;         // router
   int32_t* route_ids;    // [rows, topk]
   float* route_weights;  // [rows, topk]
   int32_t* expert_counts;
