@@ -24,6 +24,15 @@ __device__ inline uint4 LoadStreaming(const void* p) {
                : "l"(p));
   return v;
 }
+// 16 bytes that other kernels write; in the order of the program, so that several of them are on the way at once.
+__device__ inline uint4 LoadNow(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
 // 16 bytes into shared memory, or zeros.
 __device__ inline void CopyAsync16(uint32_t to, const void* from, bool really) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(really ? 16 : 0) : "memory");

@@ -15,6 +15,7 @@ constexpr int kStreams = static_cast<int>(kMhcStreams);
 constexpr int kOutputs = static_cast<int>(kMhcOutputs);
 constexpr int kParts = 3;  // bf16 rows of a float32 row
 constexpr int kThreads = 256;
+constexpr int kMostChunks = 20;  // of 4 x 5,120 columns
 
 __global__ void SplitKernel(const float* fn, int64_t count, int64_t width, __nv_bfloat16* split) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -34,46 +35,69 @@ struct Args {
 };
 
 // A block a row. The sum of squares: eight columns a thread at a time in ascending order, then a butterfly over the
-// warp, the warps in order.
+// warp, the warps in order. All that is read is on the way at once; Sinkhorn's chain of divisions is what takes time.
 __global__ __launch_bounds__(kThreads) void FinishKernel(const Args args) {
   const MhcMixSm90Params& p = args.p;
   __shared__ float warp_sums[kThreads / 32];
+  __shared__ float of_chunk[kMostChunks][kOutputs];
+  const int thread = static_cast<int>(threadIdx.x);
+  // Lane l < 24 of the first warp has output l.
+  const bool has_output = thread < kOutputs;
+  const float base = has_output ? p.base[thread] : 0.0f;
+  const float scale = has_output ? p.scale[thread < kStreams ? 0 : thread < 2 * kStreams ? 1 : 2] : 0.0f;
+  cuda::LetNextBegin();
   cuda::WaitForPrevious();
   const int64_t row = blockIdx.x;
   if (row >= *p.rows) return;
   const int64_t width = kStreams * p.hidden;
-  const uint4* codes = reinterpret_cast<const uint4*>(p.streams + row * width);
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < width / 8; i += kThreads) {
-    const uint4 eight = codes[i];
+  // A chunk's output is the sum of its three parts.
+  constexpr int kEach = (kMostChunks * kOutputs + kThreads - 1) / kThreads;
+  float parts[kEach][kParts];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const uint32_t word = (&eight.x)[k];
+  for (int k = 0; k < kEach; ++k) {
+    const int any = k * kThreads + thread, i = any < args.chunks * kOutputs ? any : 0;
+    const float* part = p.scratch + (i / kOutputs * p.max_rows + row) * (kParts * kOutputs) + i % kOutputs * kParts;
+#pragma unroll
+    for (int part_of = 0; part_of < kParts; ++part_of) parts[k][part_of] = part[part_of];
+  }
+  const uint4* codes = reinterpret_cast<const uint4*>(p.streams + row * width);
+  constexpr int kMostPieces = kMostChunks * static_cast<int>(kChunk) / 8 / kThreads;
+  const int pieces = static_cast<int>(width / 8);
+  uint4 eight[kMostPieces];
+#pragma unroll
+  for (int k = 0; k < kMostPieces; ++k) eight[k] = cuda::LoadNow(codes + min(k * kThreads + thread, pieces - 1));
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kMostPieces; ++k) {
+    if (k * kThreads + thread >= pieces) break;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t word = (&eight[k].x)[w];
       const float even = __uint_as_float(word << 16), odd = __uint_as_float(word & 0xFFFF0000u);
       sum = __fmaf_rn(even, even, sum);
       sum = __fmaf_rn(odd, odd, sum);
     }
   }
 #pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const int i = k * kThreads + thread;
+    if (i >= args.chunks * kOutputs) continue;
+    of_chunk[i / kOutputs][i % kOutputs] = __fadd_rn(__fadd_rn(parts[k][2], parts[k][1]), parts[k][0]);
+  }
+#pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xFFFFFFFFu, sum, lanes));
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
+  if (thread % 32 == 0) warp_sums[thread / 32] = sum;
   __syncthreads();
-  cuda::LetNextBegin();
-  if (threadIdx.x >= 32) return;
+  if (thread >= 32) return;
   float squares = 0;
   for (const float s : warp_sums) squares = __fadd_rn(squares, s);
-  const auto rms = static_cast<float>(1.0 / sqrt(double{squares} / static_cast<double>(width) + double{p.rms_eps}));
+  const float rms = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(squares, static_cast<float>(width)), p.rms_eps)));
 
-  // Lane l < 24 has output l: chunks in order, each the sum of its three parts.
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = thread;
   float z = 0;
-  if (lane < kOutputs) {
-    for (int c = 0; c < args.chunks; ++c) {
-      const float* part = p.scratch + (c * p.max_rows + row) * (kParts * kOutputs) + lane * kParts;
-      z = __fadd_rn(z, __fadd_rn(__fadd_rn(part[2], part[1]), part[0]));
-    }
-    const float scale = p.scale[lane < kStreams ? 0 : lane < 2 * kStreams ? 1 : 2];
-    z = __fadd_rn(__fmul_rn(__fmul_rn(z, rms), scale), p.base[lane]);
+  if (has_output) {
+    for (int c = 0; c < args.chunks; ++c) z = __fadd_rn(z, of_chunk[c][lane]);
+    z = __fadd_rn(__fmul_rn(__fmul_rn(z, rms), scale), base);
   }
   if (lane < 2 * kStreams) {
     const float sigmoid = 1.0f / (1.0f + expf(-z));
@@ -126,6 +150,7 @@ size_t MhcMixScratchFloats(int64_t hidden, int64_t max_rows) {
 void MhcMixSm90(const MhcMixSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
   SENKO_CHECK(p.fn.out == kParts * kOutputs && p.fn.in == kStreams * p.hidden);
+  SENKO_CHECK(LinearChunks(p.fn.in) <= kMostChunks);
   LinearSm90Params project;
   project.rows = p.rows;
   project.max_rows = p.max_rows;
@@ -133,7 +158,7 @@ void MhcMixSm90(const MhcMixSm90Params& p, cudaStream_t stream) {
   project.x_stride = kStreams * p.hidden;
   project.weight = p.fn;
   project.y_chunks = p.scratch;
-  LinearSplitSm90(project, stream);
+  LinearChunksSm90(project, stream);
   cuda::Launch launch;
   launch.grid = dim3(static_cast<unsigned>(p.max_rows));
   launch.block = dim3(kThreads);

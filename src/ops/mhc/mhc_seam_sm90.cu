@@ -1,143 +1,171 @@
-// One block a row: every thread keeps its eight columns of all four streams in registers from expand to the rounded
-// activations.
+// A thread keeps its eight columns of all four streams in registers from expand to the rounded activations. Of few
+// rows, each lies over the blocks of a cluster: one multiprocessor alone takes longer to read a row's slots than the
+// blocks to exchange their sums of squares. Bound by latency then, by memory for many rows.
 #include <cuda_runtime.h>
 
 #include "base/check.h"
 #include "cuda/check.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
+#include "numerics/bf16_lanes.cuh"
 #include "numerics/fp8_lanes.cuh"
 #include "ops/mhc/mhc_sm90.h"
+#include "ops/norm/norm_lanes_sm90.cuh"
 
 namespace senko::ops {
 namespace {
 
 constexpr int kStreams = static_cast<int>(kMhcStreams);
 constexpr int kMostThreads = 640;
+constexpr int kClusterThreads = 128;
+constexpr int64_t kClusterRows = 64;
 
-struct Eight {
-  uint4 codes;
-  __device__ float operator[](int i) const {
-    const uint32_t word = (&codes.x)[i / 2];
-    return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
-  }
-};
-
-__device__ Eight Load(const __nv_bfloat16* p) { return {*reinterpret_cast<const uint4*>(p)}; }
-__device__ void Store(__nv_bfloat16* p, const float (&v)[8]) {
-  uint4 codes;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const __nv_bfloat162 two = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-    (&codes.x)[i] = *reinterpret_cast<const uint32_t*>(&two);
-  }
-  *reinterpret_cast<uint4*>(p) = codes;
+__device__ uint4 Load(const __nv_bfloat16* p) { return *reinterpret_cast<const uint4*>(p); }
+__device__ void Store(__nv_bfloat16* p, const uint4& codes) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(codes.x), "r"(codes.y), "r"(codes.z),
+               "r"(codes.w)
+               : "memory");
 }
+__device__ float Low(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ float High(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
 
 // y of the row at these columns.
 template <bool kSlots>
 __device__ void LoadY(const MhcSeamSm90Params& p, int64_t row, int column, float (&y)[8]) {
   if constexpr (!kSlots) {
-    const Eight codes = Load(p.y + row * p.hidden + column);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) y[i] = codes[i];
+    numerics::LoadBf16x8(p.y + row * p.hidden + column, y);
   } else {
     constexpr int kMost = static_cast<int>(kMhcMostSlots);
     const __nv_bfloat16* at = p.y + row * p.y_slots * p.hidden + column;
-    Eight codes[kMost];  // all on the way at once
+    uint4 codes[kMost];  // all on the way at once
 #pragma unroll
     for (int s = 0; s < kMost; ++s) {
       if (s < p.y_slots) codes[s] = Load(at + s * p.hidden);
     }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) y[i] = codes[0][i];
+    numerics::UnpackBf16x8(codes[0], y);
 #pragma unroll
     for (int s = 1; s < kMost; ++s) {
       if (s >= p.y_slots) break;
+      float of_slot[8];
+      numerics::UnpackBf16x8(codes[s], of_slot);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) y[i] = __fadd_rn(y[i], codes[s][i]);
+      for (int i = 0; i < 8; ++i) y[i] = __fadd_rn(y[i], of_slot[i]);
     }
-#pragma unroll
-    for (float& v : y) v = __bfloat162float(__float2bfloat16_rn(v));
+    numerics::RoundBf16x8(y);
   }
 }
 
-template <bool kSlots>
-__global__ __launch_bounds__(kMostThreads) void SeamKernel(const MhcSeamSm90Params p) {
-  __shared__ float warp_sums[32];
-  const int column = static_cast<int>(threadIdx.x) * 8;
-  const bool works = column < p.hidden;
-  cuda::WaitForPrevious();
-  const int64_t row = blockIdx.x;
-  if (row >= *p.rows) return;
-  __nv_bfloat16* streams = p.streams + row * kStreams * p.hidden + column;
-  float u[8] = {};
-  if (works) {
-    float x[kStreams][8];
-#pragma unroll
-    for (int j = 0; j < kStreams; ++j) {
-      const Eight codes = Load(streams + j * p.hidden);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[j][i] = codes[i];
-    }
-    if (p.y != nullptr) {
-      float y[8];
-      LoadY<kSlots>(p, row, column, y);
-      float out[kStreams][8];
-#pragma unroll
-      for (int k = 0; k < kStreams; ++k) {
-        const float post = p.post[row * kStreams + k];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) out[k][i] = __fmul_rn(post, y[i]);
-      }
-#pragma unroll
-      for (int j = 0; j < kStreams; ++j) {
-        const float4 comb = reinterpret_cast<const float4*>(p.comb)[row * kStreams + j];
-#pragma unroll
-        for (int k = 0; k < kStreams; ++k) {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) out[k][i] = __fmaf_rn((&comb.x)[k], x[j][i], out[k][i]);
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < kStreams; ++k) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) x[k][i] = __bfloat162float(__float2bfloat16_rn(out[k][i]));
-        Store(streams + k * p.hidden, x[k]);
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kStreams; ++j) {
-      const float pre = p.pre[row * kStreams + j];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) u[i] = __fmaf_rn(pre, x[j][i], u[i]);
-    }
-#pragma unroll
-    for (float& v : u) v = __bfloat162float(__float2bfloat16_rn(v));
-  }
-  cuda::LetNextBegin();
+__device__ void LoadFour(const float* p, float (&v)[kStreams]) {
+  const float4 four = *reinterpret_cast<const float4*>(p);
+  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+}
 
-  float sum = 0;
+// u = collapse of the row's streams at these columns, which have been expanded where there is a y.
+template <bool kSlots>
+__device__ void ExpandAndCollapse(const MhcSeamSm90Params& p, int64_t row, int column, float (&u)[8]) {
+  __nv_bfloat16* streams = p.streams + row * kStreams * p.hidden + column;
+  uint4 codes[kStreams];
 #pragma unroll
-  for (float v : u) sum = __fmaf_rn(v, v, sum);
+  for (int j = 0; j < kStreams; ++j) codes[j] = Load(streams + j * p.hidden);
+  const bool expand = p.y != nullptr;
+  float y[8] = {}, post[kStreams] = {}, comb[kStreams][kStreams] = {}, pre[kStreams];
+  if (expand) {
+    LoadFour(p.post + row * kStreams, post);
 #pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xFFFFFFFFu, sum, lanes));
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  float total = 0;
-  for (unsigned w = 0; w < blockDim.x / 32; ++w) total = __fadd_rn(total, warp_sums[w]);
-  const auto scale = static_cast<float>(1.0 / sqrt(double{total} / static_cast<double>(p.hidden) + double{p.rms_eps}));
-  float x[8] = {};
-  if (works) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      x[i] = __bfloat162float(__float2bfloat16_rn(__fmul_rn(p.norm_weight[column + i], __fmul_rn(u[i], scale))));
-    }
-    Store(p.x + row * p.hidden + column, x);
+    for (int j = 0; j < kStreams; ++j) LoadFour(p.comb + (row * kStreams + j) * kStreams, comb[j]);
+    LoadY<kSlots>(p, row, column, y);
   }
+  LoadFour(p.pre + row * kStreams, pre);
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {  // two columns
+    if (expand) {
+      uint32_t out[kStreams];
+#pragma unroll
+      for (int k = 0; k < kStreams; ++k) {
+        float low = __fmul_rn(post[k], y[2 * w]), high = __fmul_rn(post[k], y[2 * w + 1]);
+#pragma unroll
+        for (int j = 0; j < kStreams; ++j) {
+          const uint32_t pair = (&codes[j].x)[w];
+          low = __fmaf_rn(comb[j][k], Low(pair), low);
+          high = __fmaf_rn(comb[j][k], High(pair), high);
+        }
+        out[k] = numerics::PairToBf16(low, high);
+      }
+#pragma unroll
+      for (int k = 0; k < kStreams; ++k) (&codes[k].x)[w] = out[k];
+    }
+    float low = 0, high = 0;
+#pragma unroll
+    for (int j = 0; j < kStreams; ++j) {
+      const uint32_t pair = (&codes[j].x)[w];
+      low = __fmaf_rn(pre[j], Low(pair), low);
+      high = __fmaf_rn(pre[j], High(pair), high);
+    }
+    u[2 * w] = low;
+    u[2 * w + 1] = high;
+  }
+  if (expand) {
+#pragma unroll
+    for (int k = 0; k < kStreams; ++k) Store(streams + k * p.hidden, codes[k]);
+  }
+  numerics::RoundBf16x8(u);
+}
+
+// kCluster: `blocks` blocks a row, one cluster; else one.
+template <bool kSlots, bool kCluster>
+__global__ __launch_bounds__(kCluster ? kClusterThreads : kMostThreads) void SeamKernel(const MhcSeamSm90Params p,
+                                                                                        const int blocks) {
+  __shared__ __align__(16) float warp_sums[32];  // of the row
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int block_warps = static_cast<int>(blockDim.x) / 32, warps = kCluster ? blocks * block_warps : block_warps;
+  const int rank = kCluster ? static_cast<int>(blockIdx.x) % blocks : 0;
+  const int warp = rank * block_warps + thread / 32;  // of the row
+  const int column = (rank * static_cast<int>(blockDim.x) + thread) * 8;
+  const bool works = column < p.hidden;
+  if (thread < 32) sm90::ZeroBeyond(warp_sums, warps, lane);
+  float weight[8] = {};
+  if constexpr (kCluster) {
+    cuda::ClusterArrive();
+    if (works) sm90::LoadFloats(p.norm_weight + column, weight);
+    cuda::LetNextBegin();
+  }
+  cuda::WaitForPrevious();
+  const int64_t row = kCluster ? static_cast<int>(blockIdx.x) / blocks : static_cast<int>(blockIdx.x);
+  const bool live = row < *p.rows;  // of all blocks of a cluster
+  if constexpr (kCluster) cuda::ClusterWait();
+  if (!live) return;
+  float u[8] = {};
+  if (works) ExpandAndCollapse<kSlots>(p, row, column, u);
+  const float sum = sm90::WarpSumOfSquares(u);
+  if constexpr (kCluster) {
+    if (lane < blocks) *cuda::InBlock(&warp_sums[warp], static_cast<uint32_t>(lane)) = sum;
+    cuda::ClusterArrive();
+    cuda::ClusterWait();
+  } else {
+    cuda::LetNextBegin();
+    if (lane == 0) warp_sums[warp] = sum;
+    if (works) sm90::LoadFloats(p.norm_weight + column, weight);
+    __syncthreads();
+  }
+  const float scale = sm90::NormScale(warp_sums, warps, static_cast<int>(p.hidden), p.rms_eps);
+  sm90::Normalise(u, weight, scale);
+  if (works) numerics::StoreBf16x8(p.x + row * p.hidden + column, u);
   if (p.xq == nullptr) return;
-  numerics::RoundFp8OverLanes(x);
-  if (works) Store(p.xq + row * p.hidden + column, x);
+  numerics::RoundFp8OverLanes(u);
+  if (works) numerics::StoreBf16x8(p.xq + row * p.hidden + column, u);
+}
+
+template <bool kCluster>
+void StartSeam(const MhcSeamSm90Params& p, cudaStream_t stream) {
+  const auto threads = static_cast<unsigned>((p.hidden / 8 + 31) / 32 * 32);
+  const unsigned blocks = kCluster ? (threads + kClusterThreads - 1) / kClusterThreads : 1;
+  cuda::Launch launch;
+  launch.grid = dim3(static_cast<unsigned>(p.max_rows) * blocks);
+  launch.block = dim3(kCluster ? kClusterThreads : threads);
+  launch.cluster = dim3(blocks);
+  launch.stream = stream;
+  cuda::Start(launch, p.y_slots == 1 ? SeamKernel<false, kCluster> : SeamKernel<true, kCluster>, p,
+              static_cast<int>(blocks));
 }
 
 }  // namespace
@@ -146,11 +174,8 @@ void MhcSeamSm90(const MhcSeamSm90Params& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
   SENKO_CHECK(p.hidden % 32 == 0 && p.hidden <= 8 * kMostThreads);
   SENKO_CHECK(p.y_slots >= 1 && p.y_slots <= kMhcMostSlots);
-  cuda::Launch launch;
-  launch.grid = dim3(static_cast<unsigned>(p.max_rows));
-  launch.block = dim3(static_cast<unsigned>((p.hidden / 8 + 31) / 32 * 32));
-  launch.stream = stream;
-  cuda::Start(launch, p.y_slots == 1 ? SeamKernel<false> : SeamKernel<true>, p);
+  if (p.max_rows <= kClusterRows) return StartSeam<true>(p, stream);
+  StartSeam<false>(p, stream);
 }
 
 }  // namespace senko::ops

@@ -19,8 +19,7 @@ inline constexpr int64_t kMhcOutputs = (2 + kMhcStreams) * kMhcStreams;
 inline constexpr int64_t kMhcMostSlots = 9;
 
 // streams = expand(y, post, comb, streams); x = RMSNorm(collapse(pre, streams)); xq = x rounded as activations.
-// Expand and collapse are the CPU's bits (mhc.h); the norm's sum of squares has its own order: eight columns a thread,
-// a butterfly over the warp, the warps in order.
+// Expand and collapse are the CPU's bits (mhc.h); the norm is that of ops/norm/norm_lanes_sm90.cuh.
 // Where y has slots (experts_sm90.h), it is their sum: in float32 from the first on, in their order, rounded to bf16
 // once (model.md 11.8).
 struct MhcSeamSm90Params {
@@ -29,11 +28,11 @@ struct MhcSeamSm90Params {
   int64_t hidden = 0;                  // a multiple of 32, at most 5,120
   const __nv_bfloat16* y = nullptr;    // [rows, y_slots, hidden], of the sublayer before; null: the streams are ready
   int64_t y_slots = 1;                 // at most kMhcMostSlots
-  const float* post = nullptr;         // [rows, 4], with y
-  const float* comb = nullptr;         // [rows, 4, 4], with y
+  const float* post = nullptr;         // [rows, 4], 16-byte aligned, with y
+  const float* comb = nullptr;         // [rows, 4, 4], 16-byte aligned, with y
   __nv_bfloat16* streams = nullptr;    // [rows, 4, hidden], in place
-  const float* pre = nullptr;          // [rows, 4]
-  const float* norm_weight = nullptr;  // [hidden]
+  const float* pre = nullptr;          // [rows, 4], 16-byte aligned
+  const float* norm_weight = nullptr;  // [hidden], 16-byte aligned; nobody writes it
   float rms_eps = 0;
   __nv_bfloat16* x = nullptr;   // [rows, hidden]
   __nv_bfloat16* xq = nullptr;  // [rows, hidden]; null: not wanted
@@ -48,7 +47,7 @@ void MhcSplitProjection(const float* fn, int64_t hidden, __nv_bfloat16* split, c
 struct MhcMixSm90Params {
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
-  int64_t hidden = 0;
+  int64_t hidden = 0;                      // at most 5,120
   const __nv_bfloat16* streams = nullptr;  // [rows, 4, hidden]
   TiledWeight fn;                          // kBf16 [72, 4 * hidden] of MhcSplitProjection
   const float* base = nullptr;             // [24]

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "cuda/test_device.h"
@@ -167,6 +168,36 @@ TEST_F(MhcSm90Test, TheSeamAddsSlotsInTheirOrder) {
         for (int64_t i = 0; i < hidden; ++i) ASSERT_TRUE(std::isnan(got.x[static_cast<size_t>(r * hidden + i)]));
       }
       for (int64_t i = 0; i < hidden; ++i) ASSERT_FALSE(std::isnan(got.x[static_cast<size_t>(3 * hidden + i)]));
+    }
+  }
+}
+
+// Whether a row lies in a cluster of blocks or in one of them.
+TEST_F(MhcSm90Test, TheSeamOfARowIsTheSameAmongAnyRows) {
+  std::mt19937_64 random(std::random_device{}());
+  for (const int64_t hidden : {32, 288, 1024, 4128, 5120}) {
+    for (const int64_t slots : {1, 7}) {
+      const int64_t most = 70;
+      Case c = MakeCase(most, hidden, random);
+      c.y = RandomFloats(static_cast<size_t>(most * slots * hidden), 1, random, true);
+      for (const bool expand : {true, false}) {
+        const Seam all = RunSeam(c, static_cast<int32_t>(most), most, expand, slots);
+        for (const int32_t rows : {0, 1, 9, 64, 65}) {
+          for (const int64_t max_rows : {int64_t{rows} + 1, most}) {
+            const Seam got = RunSeam(c, rows, max_rows, expand, slots);
+            int64_t other = 0;
+            for (const auto& [a, b, each] :
+                 {std::tuple{&got.streams, &all.streams, 4 * hidden}, std::tuple{&got.x, &all.x, hidden},
+                  std::tuple{&got.xq, &all.xq, hidden}}) {
+              other += std::memcmp(a->data(), b->data(), static_cast<size_t>(rows * each) * 4) != 0;
+            }
+            EXPECT_EQ(other, 0) << hidden << ", " << slots << " slots, " << rows << " of " << max_rows;
+            for (size_t i = static_cast<size_t>(rows * hidden); i < got.x.size(); ++i) {
+              ASSERT_TRUE(std::isnan(got.x[i]) && std::isnan(got.xq[i]));
+            }
+          }
+        }
+      }
     }
   }
 }

@@ -43,7 +43,10 @@ __device__ inline float NormScale(const float* warp_sums, int warps, int cols, f
   float total = __fadd_rn(__fadd_rn(__fadd_rn(low.x, low.y), low.z), low.w);
   total = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(total, high.x), high.y), high.z), high.w);
 #pragma unroll 1
-  for (int w = 8; w < warps; ++w) total = __fadd_rn(total, warp_sums[w]);  // rows are seldom so long
+  for (int w = 8; w < warps; w += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(warp_sums + w);
+    total = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(total, four.x), four.y), four.z), four.w);
+  }
   return __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(total, static_cast<float>(cols)), eps)));
 }
 
