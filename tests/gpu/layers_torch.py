@@ -296,7 +296,7 @@ class Prompt:
         size = c.candidate_block_size
         if 0 <= c.candidate_source_layer_id <= l:
             candidates = self.get(c.candidate_source_layer_id, "candidates").long()
-        off = lost = 0.0
+        off, lost = 0.0, 0
         for part in parts(len(t)):
             s = torch.einsum("thd,jd->thj", qdq_fp4_32(q[part]), key).relu_()
             s = torch.einsum("th,thj->tj", weight[part], s)
@@ -431,8 +431,8 @@ def main():
             scratch = pathlib.Path(scratch)
             ids = np.random.default_rng(1).integers(0, model.c.vocab_size - 1, sum(pieces)).tolist()
             (scratch / "tokens.json").write_text(json.dumps({"prompts": [ids]}))
-            senko_runner.logits(args.senko, args.make or args.model, scratch / "tokens.json", scratch / "out", "--device",
-                                args.device, "--dump", scratch / "dump", "--chunks", ",".join(map(str, pieces)),
+            more = ["--device", args.device, "--dump", scratch / "dump", "--chunks", ",".join(map(str, pieces))]
+            senko_runner.logits(args.senko, args.make or args.model, scratch / "tokens.json", scratch / "out", *more,
                                 numerics="model")
             reasons += Prompt(model, title, scratch / "dump/prompt_0.safetensors", ids).run()
     print("\n".join(reasons) if reasons else "every operator agrees")
