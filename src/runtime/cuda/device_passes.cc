@@ -469,7 +469,10 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
   d.items = ws_.items;
   d.num_items = ws_.num_items;
   ops::RouteSm90(r, d, main_);
-  if (probe_ != nullptr) probe_->Routes(l, topk, config_.num_experts, ws_.route_ids, ws_.route_weights);
+  if (probe_ != nullptr) {
+    probe_->Routes(l, topk, config_.num_experts, ws_.route_ids, ws_.route_weights);
+    ops::DispatchSm90(d, main_);  // of what it made of them
+  }
 
   Begin("experts", l);
   ops::ExpertsSm90Params e;
