@@ -30,6 +30,10 @@ struct ExpertTiles {
 // Pairs of an item (router_sm90.h) that suit a step of so many pairs: one of 8, 32, 64, 128.
 int64_t ExpertBlock(int64_t rows, int64_t topk, int64_t num_experts);
 
+// Where blocks leave each other sums of chunks. `shared_inter` 0: no shared expert.
+inline constexpr size_t kExpertTicketBytes = 16 * 1024;
+size_t ExpertsScratchBytes(int64_t hidden, int64_t inter, int64_t shared_inter);
+
 struct ExpertsSm90Params {
   const int32_t* num_items = nullptr;  // device
   int64_t max_items = 0;
@@ -45,6 +49,14 @@ struct ExpertsSm90Params {
   __nv_bfloat16* h = nullptr;            // scratch [rows * topk, inter], in the order of `pairs`
   __nv_bfloat16* y = nullptr;            // of pair p: y + (p / topk * y_row_slots + p % topk) * hidden
   int64_t y_row_slots = 0;
+  // ExpertsScratchBytes, 256-byte aligned. The first kExpertTicketBytes are zero before the first launch, and left so.
+  uint8_t* scratch = nullptr;
+
+  // The shared expert: every row's, weighted 1, into slot `topk` of y. inter 0: none. One expert in kFp8.
+  ExpertTiles shared;
+  const int32_t* rows = nullptr;  // device
+  int64_t max_rows = 0;
+  __nv_bfloat16* shared_h = nullptr;  // scratch [rows, shared.inter]
 };
 void ExpertsSm90(const ExpertsSm90Params& p, cudaStream_t stream);
 

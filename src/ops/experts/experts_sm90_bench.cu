@@ -1,5 +1,6 @@
-// Time of grouped experts in a graph, released sizes (FP4, 5,120 x 2,304, six of a row), by rows and experts. Rows
-// choose evenly; the weights of a layer are larger than the L2 cache.
+// Time of grouped experts in a graph, released sizes (FP4, 5,120 x 2,304, six of a row; the shared one in FP8), by rows
+// and experts. Rows choose evenly; the routed weights of a layer are larger than the L2 cache, and shared ones are
+// taken in turn.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -23,22 +24,28 @@ struct Weights {
   ExpertTiles tiles;
   size_t expert_bytes;
 
-  explicit Weights(int64_t experts) {
+  Weights(WeightFormat format, int64_t experts) {
     const auto n = static_cast<size_t>(experts);
-    up = DeviceBuffer<uint8_t>(n * TileBytes(WeightFormat::kFp4, 2 * kInter, kHidden));
-    up_scales = DeviceBuffer<uint8_t>(n * TileScaleBytes(WeightFormat::kFp4, 2 * kInter, kHidden));
-    down = DeviceBuffer<uint8_t>(n * TileBytes(WeightFormat::kFp4, kHidden, kInter));
-    down_scales = DeviceBuffer<uint8_t>(n * TileScaleBytes(WeightFormat::kFp4, kHidden, kInter));
+    const bool fp8 = format == WeightFormat::kFp8;
+    up = DeviceBuffer<uint8_t>(n * TileBytes(format, 2 * kInter, kHidden));
+    up_scales = DeviceBuffer<uint8_t>(n * TileScaleBytes(format, 2 * kInter, kHidden));
+    down = DeviceBuffer<uint8_t>(n * TileBytes(format, kHidden, kInter));
+    down_scales = DeviceBuffer<uint8_t>(n * TileScaleBytes(format, kHidden, kInter));
     expert_bytes = (up.bytes() + up_scales.bytes() + down.bytes() + down_scales.bytes()) / n;
-    cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(up.data()), up.bytes() / 4, ~0u, 0);
-    cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(down.data()), down.bytes() / 4, ~0u, 0);
+    const uint32_t mask = fp8 ? 0xBFBFBFBFu : ~0u;  // no NaN
+    cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(up.data()), up.bytes() / 4, mask, 0);
+    cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(down.data()), down.bytes() / 4, mask, 0);
     SENKO_CUDA(cudaMemset(up_scales.data(), 120, up_scales.bytes()));
     SENKO_CUDA(cudaMemset(down_scales.data(), 120, down_scales.bytes()));
-    tiles = {WeightFormat::kFp4, kInter, kHidden, up.data(), up_scales.data(), down.data(), down_scales.data()};
+    tiles = {format, kInter, kHidden, up.data(), up_scales.data(), down.data(), down_scales.data()};
   }
 };
 
-void Bench(const Weights& weights, int64_t experts, int64_t rows, int64_t block) {
+constexpr int64_t kShared = 8;  // shared experts, one a call, 35 MB each
+
+enum class Parts { kRouted, kBoth };
+
+void Bench(const Weights& weights, const Weights& shared, int64_t experts, int64_t rows, int64_t block, Parts parts) {
   constexpr int kRoutings = 8;  // in turn, so that few rows do not find their experts in the cache
   std::mt19937 random(1);
   std::vector<DeviceBuffer<int32_t>> ids;
@@ -65,7 +72,10 @@ void Bench(const Weights& weights, int64_t experts, int64_t rows, int64_t block)
   SENKO_CUDA(cudaMemcpy(count.data(), &n, 4, cudaMemcpyHostToDevice));
   const DeviceBuffer<ExpertItem> items(static_cast<size_t>(max_items));
   const DeviceBuffer<__nv_bfloat16> x(static_cast<size_t>(rows * kHidden)),
-      h(static_cast<size_t>(rows * kTopk * kInter)), y(static_cast<size_t>(rows * kTopk * kHidden));
+      h(static_cast<size_t>(rows * kTopk * kInter)), shared_h(static_cast<size_t>(rows * kInter)),
+      y(static_cast<size_t>(rows * (kTopk + 1) * kHidden));
+  const DeviceBuffer<uint8_t> scratch(ExpertsScratchBytes(kHidden, kInter, kInter));
+  SENKO_CUDA(cudaMemset(scratch.data(), 0, kExpertTicketBytes));
   cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(x.data()), x.bytes() / 4, 0x80FF80FFu, 0x3D003D00u);
   cudaStream_t stream;
   SENKO_CUDA(cudaStreamCreate(&stream));
@@ -81,20 +91,41 @@ void Bench(const Weights& weights, int64_t experts, int64_t rows, int64_t block)
   p.swiglu_limit = 10;
   p.h = h.data();
   p.y = y.data();
-  p.y_row_slots = kTopk;
-  const double bytes = static_cast<double>(distinct) / kRoutings * static_cast<double>(weights.expert_bytes);
-  const double flops = 2.0 * static_cast<double>(rows * kTopk) * 3 * kHidden * kInter;
+  p.y_row_slots = kTopk + 1;
+  p.scratch = scratch.data();
+  p.rows = count.data();
+  p.max_rows = rows;
+  p.shared_h = shared_h.data();
+  const bool both = parts == Parts::kBoth;
+  const double bytes = static_cast<double>(distinct) / kRoutings * static_cast<double>(weights.expert_bytes) +
+                       (both ? static_cast<double>(shared.expert_bytes) : 0);
+  const double flops = 2.0 * static_cast<double>(rows * (kTopk + both)) * 3 * kHidden * kInter;
   const double floor = std::max(bytes / cuda::kBytesPerSecond, flops / cuda::kFlopsPerSecond);
   const double t = cuda::SecondsPerCall(stream, floor, [&](int i) {
     DispatchSm90({count.data(), experts, kTopk, block, ids[static_cast<size_t>(i % kRoutings)].data(), counts.data(),
                   pairs.data(), items.data(), num_items.data()},
                  stream);
-    ExpertsSm90(p, stream);
+    ExpertsSm90Params now = p;
+    if (both) {  // expert i % kShared of `shared`
+      const ExpertTiles& w = shared.tiles;
+      const auto at = [&](const uint8_t* of_all, const DeviceBuffer<uint8_t>& all) {
+        return of_all + all.bytes() / kShared * static_cast<size_t>(i % kShared);
+      };
+      now.shared = {w.format,
+                    kInter,
+                    kHidden,
+                    at(w.up, shared.up),
+                    at(w.up_scales, shared.up_scales),
+                    at(w.down, shared.down),
+                    at(w.down_scales, shared.down_scales)};
+    }
+    ExpertsSm90(now, stream);
   });
   std::printf(
-      "experts of %3lld, %5lld rows, items of %3lld  %9.2f us  %5.2f TB/s  %6.1f TFLOP/s  %5.1f%% of the limit%s\n",
-      static_cast<long long>(experts), static_cast<long long>(rows), static_cast<long long>(block), t * 1e6,
-      bytes / t * 1e-12, flops / t * 1e-12, floor / t * 100,
+      "experts of %3lld%s, %5lld rows, items of %3lld  %9.2f us  %8.1f MB  %5.2f TB/s  %6.1f TFLOP/s  %5.1f%% of the "
+      "limit%s\n",
+      static_cast<long long>(experts), both ? " + shared" : "         ", static_cast<long long>(rows),
+      static_cast<long long>(block), t * 1e6, bytes * 1e-6, bytes / t * 1e-12, flops / t * 1e-12, floor / t * 100,
       block == ExpertBlock(rows, kTopk, experts) ? "  (chosen)" : "");
   SENKO_CUDA(cudaStreamDestroy(stream));
 }
@@ -104,15 +135,18 @@ void Bench(const Weights& weights, int64_t experts, int64_t rows, int64_t block)
 
 int main() {
   return senko::cuda::MainOnDevice([] {
+    using namespace senko::ops;  // NOLINT: the benchmark's
+    const Weights shared(WeightFormat::kFp8, kShared);
     for (const int64_t experts : {64, 384}) {
-      const senko::ops::Weights weights(experts);
+      const Weights weights(WeightFormat::kFp4, experts);
       for (const int64_t rows : {1, 8, 64}) {
-        for (const int64_t block : {8, 32}) senko::ops::Bench(weights, experts, rows, block);
+        for (const int64_t block : {8, 32}) Bench(weights, shared, experts, rows, block, Parts::kRouted);
+        Bench(weights, shared, experts, rows, 8, Parts::kBoth);
       }
       for (const int64_t rows : {256, 1024}) {
-        for (const int64_t block : {8, 32, 64, 128}) senko::ops::Bench(weights, experts, rows, block);
+        for (const int64_t block : {8, 32, 64, 128}) Bench(weights, shared, experts, rows, block, Parts::kRouted);
       }
-      senko::ops::Bench(weights, experts, 8192, 128);
+      Bench(weights, shared, experts, 8192, 128, Parts::kRouted);
     }
   });
 }

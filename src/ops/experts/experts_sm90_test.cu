@@ -124,9 +124,11 @@ struct Setting {
   bool round = true;
 };
 
-// A step's memory; h and y are NaN before. y: [max_rows, topk + 1, hidden] in bf16, whose last slot nobody writes.
+// A step's memory; h, y and the sums are NaN before. y: [max_rows, topk + 1, hidden] in bf16, whose last slot nobody
+// writes but the shared expert.
 struct Step {
-  DeviceBuffer<uint16_t> x, h, y;
+  DeviceBuffer<uint16_t> x, h, y, shared_h;
+  DeviceBuffer<uint8_t> scratch;
   DeviceBuffer<int32_t> ids, rows, counts, pairs, num_items;
   DeviceBuffer<float> weights;
   DeviceBuffer<ExpertItem> items;
@@ -134,7 +136,7 @@ struct Step {
   ExpertsSm90Params p;
 
   Step(const OnDevice& d, const Layer& l, const std::vector<uint16_t>& codes, const Routing& r, int64_t max_rows,
-       int64_t topk, int64_t block, const Setting& setting) {
+       int64_t topk, int64_t block, const Setting& setting, const OnDevice* shared = nullptr) {
     x = ToDevice(codes);
     ids = ToDevice(r.ids);
     rows = ToDevice(std::vector<int32_t>{static_cast<int32_t>(max_rows)});
@@ -162,6 +164,16 @@ struct Step {
     p.h = reinterpret_cast<__nv_bfloat16*>(h.data());
     p.y = reinterpret_cast<__nv_bfloat16*>(y.data());
     p.y_row_slots = topk + 1;
+    std::vector<uint8_t> dirty(ExpertsScratchBytes(l.hidden, l.padded(), shared ? shared->tiles.inter : 0), 0xFF);
+    std::fill_n(dirty.begin(), kExpertTicketBytes, uint8_t{0});
+    scratch = ToDevice(dirty);
+    p.scratch = scratch.data();
+    if (shared == nullptr) return;
+    p.shared = shared->tiles;
+    p.rows = rows.data();
+    p.max_rows = max_rows;
+    shared_h = ToDevice(std::vector<uint16_t>(static_cast<size_t>(max_rows * p.shared.inter), kPoison));
+    p.shared_h = reinterpret_cast<__nv_bfloat16*>(shared_h.data());
   }
   void Launch(cudaStream_t stream) const {
     DispatchSm90(dispatch, stream);
@@ -336,25 +348,91 @@ TEST_F(ExpertsSm90Test, ANanReachesItsPairs) {
   }
 }
 
+// The first rows of a problem.
+Routing FirstRows(const Routing& r, int64_t rows, int64_t topk) {
+  const auto pairs = static_cast<std::ptrdiff_t>(rows * topk);
+  return {{r.ids.begin(), r.ids.begin() + pairs}, {r.weights.begin(), r.weights.begin() + pairs}};
+}
+
+// The shared expert beside the routed ones, in one launch or in its own: the bits of both alone, for any number of
+// rows, run for run, and no ticket is left.
+TEST_F(ExpertsSm90Test, TheSharedExpertBesideThem) {
+  std::mt19937_64 random(std::random_device{}());
+  struct Case {
+    Size routed;
+    int64_t shared_inter;
+  };
+  for (const Case& c :
+       {Case{{WeightFormat::kFp4, 1088, 192, 5, 3, 150}, 320}, Case{{WeightFormat::kFp8, 320, 128, 3, 2, 70}, 64},
+        Case{{WeightFormat::kFp4, 5120, 2304, 3, 2, 64}, 2304}}) {
+    const Size& s = c.routed;
+    const Problem p = MakeProblem(s, random),
+                  q = MakeProblem({WeightFormat::kFp8, s.hidden, c.shared_inter, 1, 1, 1}, random);
+    const OnDevice d = Upload(p.layer), d_shared = Upload(q.layer);
+    const std::vector<float> routed = RunExperts(d, p.layer, p.codes, p.routing, s.rows, s.topk, 128);
+    const Routing everyone{std::vector<int32_t>(static_cast<size_t>(s.rows)),
+                           std::vector<float>(static_cast<size_t>(s.rows), 1.0f)};
+    const std::vector<float> alone =
+        RunExperts(d_shared, q.layer, p.codes, everyone, s.rows, 1, 128, {false, 10, true});
+    for (const int64_t rows : {int64_t{1}, int64_t{3}, int64_t{8}, int64_t{9}, int64_t{37}, int64_t{64}, s.rows}) {
+      for (const int64_t block : {8, 32}) {
+        const std::vector<uint16_t> codes(p.codes.begin(), p.codes.begin() + rows * s.hidden);
+        const Step step(d, p.layer, codes, FirstRows(p.routing, rows, s.topk), rows, s.topk, block, {}, &d_shared);
+        for (int run = 0; run < 3; ++run) {
+          cuda::Overwrite(step.y, std::vector<uint16_t>(step.y.size(), kPoison));
+          step.Launch(nullptr);
+          SENKO_CUDA(cudaDeviceSynchronize());
+          const std::vector<float> got = step.Result();
+          int64_t wrong = 0, wrong_shared = 0;
+          for (size_t i = 0; i < got.size(); ++i) {
+            const auto slot = static_cast<int64_t>(i) / s.hidden, row = slot / (s.topk + 1), k = slot % (s.topk + 1);
+            const auto column = i % static_cast<size_t>(s.hidden);
+            if (k < s.topk) {
+              wrong += std::memcmp(&got[i], &routed[i], 4) != 0;
+            } else {
+              wrong_shared += std::memcmp(&got[i], &alone[static_cast<size_t>(row * 2 * s.hidden) + column], 4) != 0;
+            }
+          }
+          EXPECT_EQ(wrong, 0) << s.hidden << ", " << rows << " rows, items of " << block << ", run " << run;
+          EXPECT_EQ(wrong_shared, 0) << s.hidden << ", " << rows << " rows, items of " << block << ", run " << run;
+        }
+        const std::vector<uint8_t> scratch = ToHost(step.scratch);
+        EXPECT_EQ(std::count(scratch.begin(), scratch.begin() + kExpertTicketBytes, 0), int64_t{kExpertTicketBytes});
+      }
+    }
+  }
+}
+
 // One captured launch, lists and all, for any number of rows.
 TEST_F(ExpertsSm90Test, AGraphServesOtherCounts) {
   std::mt19937_64 random(std::random_device{}());
-  const Size s{WeightFormat::kFp4, 256, 128, 6, 3, 90};
-  const Problem p = MakeProblem(s, random);
-  const OnDevice d = Upload(p.layer);
-  const std::vector<float> all = RunExperts(d, p.layer, p.codes, p.routing, s.rows, s.topk, 8);
-  for (const int64_t block : {8, 32, 64, 128}) {
-    const Step step(d, p.layer, p.codes, p.routing, s.rows, s.topk, block, {});
-    cuda::CapturedGraph graph([&](cudaStream_t stream) { step.Launch(stream); });
-    for (const int32_t rows : {90, 1, 0, 33, 90}) {
-      cuda::Overwrite(step.rows, {rows});
-      cuda::Overwrite(step.y, std::vector<uint16_t>(step.y.size(), kPoison));
-      cuda::Overwrite(step.h, std::vector<uint16_t>(step.h.size(), kPoison));
-      graph.Run();
-      const std::vector<float> got = step.Result();
-      const auto live = static_cast<size_t>(rows * (s.topk + 1) * s.hidden);
-      EXPECT_EQ(std::memcmp(got.data(), all.data(), live * 4), 0) << rows << ", items of " << block;
-      for (size_t i = live; i < got.size(); ++i) ASSERT_TRUE(std::isnan(got[i])) << rows << ", items of " << block;
+  const Size s{WeightFormat::kFp4, 1088, 128, 6, 3, 90};
+  const Problem p = MakeProblem(s, random), q = MakeProblem({WeightFormat::kFp8, s.hidden, 192, 1, 1, 1}, random);
+  const OnDevice d = Upload(p.layer), d_shared = Upload(q.layer);
+  const auto run = [&](const Step& step) {
+    step.Launch(nullptr);
+    SENKO_CUDA(cudaDeviceSynchronize());
+    return step.Result();
+  };
+  for (const int64_t max_rows : {int64_t{8}, int64_t{60}, s.rows}) {
+    const Routing routing = FirstRows(p.routing, max_rows, s.topk);
+    const std::vector<uint16_t> codes(p.codes.begin(), p.codes.begin() + max_rows * s.hidden);
+    const std::vector<float> all = run(Step(d, p.layer, codes, routing, max_rows, s.topk, 64, {}, &d_shared));
+    for (const int64_t block : {8, 32, 64, 128}) {
+      const Step step(d, p.layer, codes, routing, max_rows, s.topk, block, {}, &d_shared);
+      cuda::CapturedGraph graph([&](cudaStream_t stream) { step.Launch(stream); });
+      const auto most = static_cast<int32_t>(max_rows);
+      for (const int32_t rows : {most, 1, 0, most - 5, most}) {
+        cuda::Overwrite(step.rows, {rows});
+        cuda::Overwrite(step.y, std::vector<uint16_t>(step.y.size(), kPoison));
+        cuda::Overwrite(step.h, std::vector<uint16_t>(step.h.size(), kPoison));
+        graph.Run();
+        const std::vector<float> got = step.Result();
+        const auto live = static_cast<size_t>(rows * (s.topk + 1) * s.hidden);
+        EXPECT_EQ(std::memcmp(got.data(), all.data(), live * 4), 0) << rows << ", items of " << block;
+        for (size_t i = 0; i < live; ++i) ASSERT_FALSE(std::isnan(got[i])) << rows << ", items of " << block;
+        for (size_t i = live; i < got.size(); ++i) ASSERT_TRUE(std::isnan(got[i])) << rows << ", items of " << block;
+      }
     }
   }
 }

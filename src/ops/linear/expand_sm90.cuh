@@ -31,8 +31,7 @@ __device__ inline void ExpandShared(uint32_t units, uint32_t scales, uint32_t fp
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
                  : "=r"(words.x), "=r"(words.y)
                  : "r"(units + static_cast<uint32_t>(half * 8)));
-    const uint32_t two = scales >> (8 * half);
-    const uint32_t of_g = Tiles::Multiplier(two & 255u), of_g8 = Tiles::Multiplier(two >> 16 & 255u);
+    const uint32_t of_g = Tiles::Multiplier(scales, half), of_g8 = Tiles::Multiplier(scales, half + 2);
     Tiles::Expand(words.x, of_g, of_g8, a[0]);
     Tiles::Expand(words.y, of_g, of_g8, a[1]);
   } else {

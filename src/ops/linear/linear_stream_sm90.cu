@@ -72,8 +72,8 @@ __device__ void Fragments(const uint4& unit, uint32_t scale, int step, uint32_t 
     Tiles::Expand(unit, step, Tiles::Multiplier(scale), a);
   } else if constexpr (std::is_same_v<Tiles, sm90::Fp4Tiles>) {
     const uint32_t words[4] = {unit.x, unit.y, unit.z, unit.w};
-    const uint32_t two = scale >> (8 * (step / 2));  // of output g in byte 0, of g + 8 in byte 2
-    Tiles::Expand(words[step], Tiles::Multiplier(two & 255u), Tiles::Multiplier(two >> 16 & 255u), a);
+    // Bytes 0 and 1: of output g, 32 columns each; 2 and 3: of g + 8.
+    Tiles::Expand(words[step], Tiles::Multiplier(scale, step / 2), Tiles::Multiplier(scale, step / 2 + 2), a);
   } else {
     a[0] = unit.x, a[1] = unit.y, a[2] = unit.z, a[3] = unit.w;
   }

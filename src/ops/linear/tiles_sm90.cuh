@@ -60,13 +60,18 @@ struct Fp4Tiles {
   static constexpr int kSteps = 4;
   static constexpr int kMaxScale = 127 + 1;
 
-  __device__ static uint32_t Multiplier(uint32_t scale) { return PowerPairs(static_cast<int>(scale) - 127 + 126); }
+  // Of byte `byte` of `scales`: 2^(scale - 127 + 126) in both halves.
+  __device__ static uint32_t Multiplier(uint32_t scales, int byte) {
+    return __byte_perm(scales, 0, 0x4040u + static_cast<uint32_t>(byte) * 0x0101u) * 128u + 0x3F003F00u;
+  }
   // `of_g` and `of_g8`: multipliers of outputs g and g + 8.
   __device__ static void Expand(uint32_t w, uint32_t of_g, uint32_t of_g8, uint32_t (&a)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint32_t up = w << (12 - 4 * j);
-      a[j] = MultiplyPairs((up & 0x80008000u) | ((up >> 6) & 0x01C001C0u), j % 2 == 0 ? of_g : of_g8);
+      // Both places of a nibble, sign to bit 15 and the rest to bit 6, by one product: shifts, like the masks, are at
+      // half of the rate that this needs, and multiplication is another unit's.
+      const uint32_t nibbles = (j < 2 ? w : w >> 8) & (j % 2 == 0 ? 0x000F000Fu : 0x00F000F0u);
+      a[j] = MultiplyPairs(nibbles * (j % 2 == 0 ? 0x1040u : 0x0104u) & 0x81C081C0u, j % 2 == 0 ? of_g : of_g8);
     }
   }
 };

@@ -489,24 +489,12 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
   e.h = ws_.h;
   e.y = ws_.slots;
   e.y_row_slots = row_slots;
+  e.scratch = ws_.expert_scratch;
+  e.shared = layer.shared;
+  e.rows = rows.meta.count;
+  e.max_rows = rows.max;
+  e.shared_h = ws_.shared_h;
   ops::ExpertsSm90(e, main_);
-  if (layer.shared.inter == 0) return;
-
-  Begin("shared_expert", l);
-  ops::ExpertsSm90Params s = e;
-  s.block = ops::ExpertBlock(rows.max, 1, 1);
-  const auto list = std::find(std::begin(kItemBlock), std::end(kItemBlock), s.block) - std::begin(kItemBlock);
-  SENKO_CHECK(list < kItemBlocks);
-  s.num_items = rows.meta.num_shared_items + list;
-  s.items = rows.meta.shared_items[list];
-  s.pairs = batch_.identity();
-  s.max_items = (rows.max + s.block - 1) / s.block;
-  s.topk = 1;
-  s.weights = layer.shared;
-  s.route_weights = nullptr;
-  s.h = ws_.shared_h;
-  s.y = ws_.slots + topk * config_.hidden_size;
-  ops::ExpertsSm90(s, main_);
 }
 
 // The streams and coefficients that a sublayer starts from; what the seam makes of them besides is thrown away.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "cuda/check.h"
 #include "ops/attention/attention_sm90.h"
+#include "ops/experts/experts_sm90.h"
 #include "ops/mhc/mhc_sm90.h"
 #include "ops/router/router_sm90.h"
 #include "ops/select/select_sm90.h"
@@ -67,6 +69,12 @@ DeviceWorkspace::DeviceWorkspace(const model::Model& model, const DeviceWorkspac
   num_items = i32(1);
   h = bf16(n * topk * c.moe_intermediate_size);
   shared_h = bf16(n * c.shared_intermediate());
+  expert_scratch =
+      arena.Take<uint8_t>(ops::ExpertsScratchBytes(hidden, c.moe_intermediate_size, c.shared_intermediate()));
+  if (expert_scratch != nullptr) {
+    SENKO_CUDA(cudaMemset(expert_scratch, 0, ops::kExpertTicketBytes));
+    SENKO_CUDA(cudaStreamSynchronize(nullptr));  // steps run in another stream
+  }
 
   const int64_t engram_columns = (c.engram.max_ngram - 1) * c.engram.num_heads * c.engram.head_dim;
   for (size_t i = 0; i < c.engram.layers.size(); ++i) {

@@ -69,6 +69,7 @@ struct DeviceWorkspace {
   int32_t* num_items;
   __nv_bfloat16* h;         // [rows * topk, inter]
   __nv_bfloat16* shared_h;  // [rows, shared inter]
+  uint8_t* expert_scratch;  // ExpertsScratchBytes, with its tickets as they shall be
 
   std::vector<__nv_bfloat16*> engram_in;  // per Engram layer [rows, slots * head_dim]
   std::vector<__nv_bfloat16*> engram_kv;  // [rows, 5 D]

@@ -23,11 +23,6 @@ SpreadRows TakeRows(DeviceArena& arena, const StepBatchLimits& limits, int64_t p
   r.row_counts = arena.Take<int32_t>(sequences);
   r.rope_plain = arena.Take<float>(rows * static_cast<size_t>(pairs) * 2);
   r.rope_compressed = arena.Take<float>(rows * static_cast<size_t>(pairs) * 2);
-  for (int b = 0; b < kItemBlocks; ++b) {
-    const auto block = static_cast<size_t>(kItemBlock[b]);
-    r.shared_items[b] = arena.Take<ops::ExpertItem>((rows + block - 1) / block);
-  }
-  r.num_shared_items = arena.Take<int32_t>(kItemBlocks);
   return r;
 }
 
@@ -42,8 +37,6 @@ DeviceRows View(const SpreadRows& r, const int32_t* count, bool images) {
   view.rope_plain = r.rope_plain;
   view.rope_compressed = r.rope_compressed;
   view.is_image = images ? r.is_image : nullptr;
-  std::copy(std::begin(r.shared_items), std::end(r.shared_items), view.shared_items);
-  view.num_shared_items = r.num_shared_items;
   return view;
 }
 

@@ -24,8 +24,6 @@ struct DeviceRows {
   const float* rope_plain = nullptr;  // [rows, pairs, 2]
   const float* rope_compressed = nullptr;
   const uint8_t* is_image = nullptr;  // null when the model has no images
-  const ops::ExpertItem* shared_items[kItemBlocks] = {};
-  const int32_t* num_shared_items = nullptr;  // [kItemBlocks]
 };
 
 struct DeviceLatents {

@@ -75,18 +75,6 @@ __device__ void Latent(const SpreadParams& p, int num_spans, int32_t count, cons
   if (to.latents != nullptr) Rope(position, live, i, p.inv_freq_compressed, p.rope_pairs, to.rope);
 }
 
-__device__ void SharedItems(const SpreadRows& rows, int32_t count, int64_t i) {
-#pragma unroll
-  for (int b = 0; b < kItemBlocks; ++b) {
-    constexpr int32_t kBlocks[kItemBlocks] = {kItemBlock[0], kItemBlock[1], kItemBlock[2], kItemBlock[3]};
-    const int32_t block = kBlocks[b], items = (count + block - 1) / block;
-    if (i == 0) rows.num_shared_items[b] = items;
-    if (i >= items) continue;
-    const auto first = static_cast<int32_t>(i) * block;
-    rows.shared_items[b][i] = {0, first, min(block, count - first)};
-  }
-}
-
 __global__ __launch_bounds__(kThreads) void SpreadKernel(const SpreadParams p) {
   cuda::WaitForPrevious();
   cuda::LetNextBegin();
@@ -138,8 +126,6 @@ __global__ __launch_bounds__(kThreads) void SpreadKernel(const SpreadParams p) {
   Rope(position, decodes, i, p.inv_freq_compressed, p.rope_pairs, p.decoder.rope_compressed);
   Latent<1>(p, counts.sequences, counts.latents1, p.latents1, i);
   Latent<2>(p, counts.sequences, counts.latents2, p.latents2, i);
-  SharedItems(p.encoder, counts.encoder_rows, i);
-  SharedItems(p.decoder, counts.decoder_rows, i);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "ops/kv_write/kv_write.h"
-#include "ops/router/router_sm90.h"
 #include "ops/rows.h"
 
 namespace senko::runtime {
@@ -32,10 +31,6 @@ struct StepSpan {
   int32_t encoder_row, decoder_row, latent1, latent2;  // the span's first of each
 };
 
-// Sizes of items that the shared expert may be given (ExpertBlock).
-inline constexpr int kItemBlocks = 4;
-inline constexpr int32_t kItemBlock[kItemBlocks] = {8, 32, 64, 128};
-
 // Rows of one pass, as they are filled.
 struct SpreadRows {
   int64_t* positions = nullptr;
@@ -46,8 +41,6 @@ struct SpreadRows {
   int32_t* row_counts = nullptr;           // [sequences]
   float* rope_plain = nullptr;             // [rows, pairs, 2]
   float* rope_compressed = nullptr;
-  ops::ExpertItem* shared_items[kItemBlocks] = {};  // all rows in items of kItemBlock[i] at most
-  int32_t* num_shared_items = nullptr;              // [kItemBlocks]
 };
 
 struct SpreadLatents {
