@@ -571,6 +571,8 @@ void DevicePasses::Encoder(const PassBounds& bounds, cudaStream_t stream) {
   max_sequences_ = std::min(batch_.limits().max_sequences, bounds.encoder_rows);
   const Rows rows{batch_.encoder(), bounds.encoder_rows, ws_.encoder_streams, ws_.encoder_pre};
   Begin("metadata", -1);
+  // The experts' tickets: whatever a step before may have left, no step waits for a ticket that never comes.
+  SENKO_CUDA(cudaMemsetAsync(ws_.expert_scratch, 0, ops::kExpertTicketBytes, main_));
   batch_.Spread(bounds.encoder_rows, main_);
   if (probe_ != nullptr) probe_->BeginPass(rows.meta, main_);
   GatherEngram(bounds, false);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cuda/check.h"
 #include "ops/attention/attention_sm90.h"
 #include "ops/experts/experts_sm90.h"
 #include "ops/mhc/mhc_sm90.h"
@@ -71,10 +70,6 @@ DeviceWorkspace::DeviceWorkspace(const model::Model& model, const DeviceWorkspac
   shared_h = bf16(n * c.shared_intermediate());
   expert_scratch =
       arena.Take<uint8_t>(ops::ExpertsScratchBytes(hidden, c.moe_intermediate_size, c.shared_intermediate()));
-  if (expert_scratch != nullptr) {
-    SENKO_CUDA(cudaMemset(expert_scratch, 0, ops::kExpertTicketBytes));
-    SENKO_CUDA(cudaStreamSynchronize(nullptr));  // steps run in another stream
-  }
 
   const int64_t engram_columns = (c.engram.max_ngram - 1) * c.engram.num_heads * c.engram.head_dim;
   for (size_t i = 0; i < c.engram.layers.size(); ++i) {
