@@ -106,6 +106,7 @@ command_build() {
   [[ $preset != cuda ]] || find_nvcc || fail "preset cuda: no nvcc here; install the CUDA toolkit 13"
   cmake --preset "$preset"
   cmake --build --preset "$preset"
+  [[ $preset != cuda ]] || tools/kernel_report.sh build/cuda
 }
 
 command_generate() {
@@ -268,10 +269,11 @@ stage_bench_smoke() {
     "$bench" --benchmark_min_time=0.001 >/dev/null
     count=$((count + 1))
   done
-  "$senko" bench decode --prompt-tokens 16 --decode-tokens 4 --repeats 1
+  "$senko" bench decode --batch 1,2 --context 128 --decode-tokens 4
   "$senko" bench prefill --prompt-tokens 16 --repeats 1
-  "$senko" bench ttft --cached-tokens 128,256 --new-tokens 16 --repeats 1
-  note "$count operator programs, decode, prefill, ttft"
+  "$senko" bench ttft --prompt-tokens 64 --cached-tokens 128,256 --new-tokens 16 --repeats 1
+  "$senko" bench mixed --prompt-tokens 256 --budgets 64 --stream-tokens 16 --quiet-tokens 4
+  note "$count operator programs, decode, prefill, ttft, mixed"
 }
 
 stage_fuzz_build() {
@@ -402,7 +404,8 @@ stage_prompt_long() {
   note "$(grep ' tokens: ' "$report" | tail -n 1)"
 }
 
-# Without a GPU this proves that the device code compiles; the tests then report themselves as skipped.
+# Without a GPU this proves that the device code compiles, and that no kernel spills which did not before; the tests then
+# report themselves as skipped.
 stage_cuda() {
   find_nvcc || skip "no nvcc"
   cmake --preset cuda -B build/test/cuda -DSENKO_WERROR=ON -DSENKO_BENCH=OFF
@@ -410,7 +413,8 @@ stage_cuda() {
   targets=$(ctest --test-dir build/test/cuda -N -L gpu | sed -n 's/^ *Test *#[0-9]*: //p')
   [[ -n $targets ]] || { echo "no test carries the label gpu"; return 1; }
   # shellcheck disable=SC2086
-  cmake --build build/test/cuda --target $targets
+  cmake --build build/test/cuda --target senko $targets
+  tools/kernel_report.sh build/test/cuda
   stage_ctest cuda -L gpu
   nvidia-smi -L >/dev/null 2>&1 || return 0
   cmake --build build/test/cuda --target senko

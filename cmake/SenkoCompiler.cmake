@@ -51,6 +51,9 @@ if(SENKO_FUZZ)
 endif()
 
 if(SENKO_CUDA)
+  # What each kernel takes: kept beside its object, checked by tools/kernel_report.sh.
+  list(PREPEND CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/keep_ptxas_report.sh)
+  target_compile_options(senko_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
   enable_language(CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)

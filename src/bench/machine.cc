@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "base/error.h"
 #include "tensor/machine_limits.h"
 
 namespace senko::bench {
@@ -23,18 +24,28 @@ std::string CpuName() {
 }  // namespace
 
 Machine MeasureMachine(ThreadPool& pool) {
-  return {CpuName(), pool.size(), MeasureReadBandwidth(pool), MeasureFmaPeak(pool)};
+  return {CpuName(), false, pool.size(), MeasureReadBandwidth(pool), MeasureFmaPeak(pool)};
 }
 
+Machine MeasureMachine(const std::string& device, ThreadPool& pool) {
+  return device == "cuda" ? MeasureGpu() : MeasureMachine(pool);
+}
+
+#ifndef SENKO_HAS_CUDA
+Machine MeasureGpu() { throw Error(ErrorCode::kUnsupported, "this build has no CUDA"); }
+#endif
+
 Json ToJson(const Machine& m) {
-  return {{"cpu", m.cpu},
+  if (m.gpu) return {{"gpu", m.name}, {"read_bytes_per_second", m.read_bytes_per_second}};
+  return {{"cpu", m.name},
           {"threads", m.threads},
           {"read_bytes_per_second", m.read_bytes_per_second},
           {"fma_flops_per_second", m.fma_flops_per_second}};
 }
 
 std::string ToText(const Machine& m) {
-  return fmt::format("{}, {} threads: reads {:.2f} GB/s, float32 FMA {:.1f} GFLOP/s\n", m.cpu, m.threads,
+  if (m.gpu) return fmt::format("{}: reads {:.2f} TB/s\n", m.name, m.read_bytes_per_second / 1e12);
+  return fmt::format("{}, {} threads: reads {:.2f} GB/s, float32 FMA {:.1f} GFLOP/s\n", m.name, m.threads,
                      m.read_bytes_per_second / 1e9, m.fma_flops_per_second / 1e9);
 }
 

@@ -9,13 +9,22 @@
 namespace senko::bench {
 
 struct Machine {
-  std::string cpu;  // model name
-  int threads = 0;
-  double read_bytes_per_second = 0;  // all threads, far past the last-level cache
-  double fma_flops_per_second = 0;   // float32, all threads
+  std::string name;  // of the CPU or the GPU
+  bool gpu = false;
+  int threads = 0;                   // CPU
+  double read_bytes_per_second = 0;  // of memory, far past the last-level cache
+  double fma_flops_per_second = 0;   // CPU: float32, all threads
 };
 
 Machine MeasureMachine(ThreadPool& pool);
+
+// The GPU in use. Takes 2 GiB of its memory meanwhile. Errors: kUnsupported where this build has none,
+// kResourceExhausted.
+Machine MeasureGpu();
+
+// By the name of --device.
+Machine MeasureMachine(const std::string& device, ThreadPool& pool);
+
 Json ToJson(const Machine& machine);
 std::string ToText(const Machine& machine);
 

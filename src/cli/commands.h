@@ -55,52 +55,6 @@ struct LogitsOptions {
 };
 int RunLogits(const LogitsOptions& options);
 
-struct BenchModelOptions {
-  RunOptions run;
-  std::string config;  // a random model of these dimensions, made under the cache folder
-  int64_t prompt_tokens = 2048;
-  int64_t decode_tokens = 32;
-  int repeats = 3;
-  bool json = false;
-};
-int RunBenchDecode(const BenchModelOptions& options);
-int RunBenchPrefill(const BenchModelOptions& options);
-
-struct BenchReplayOptions {
-  RunOptions run;
-  std::string config;  // as above
-  std::vector<int64_t> prompt_tokens = {8192, 32768};
-  int repeats = 3;
-  bool json = false;
-};
-int RunBenchReplay(const BenchReplayOptions& options);
-
-struct BenchTtftOptions {
-  RunOptions run;
-  std::string config;  // as above
-  std::vector<int64_t> cached_tokens = {1024, 2048, 4096, 8192, 16384, 32768, 65536};
-  int64_t new_tokens = 128;
-  int repeats = 5;
-  bool json = false;
-};
-int RunBenchTtft(const BenchTtftOptions& options);
-
-struct ProfileStepOptions {
-  RunOptions run;
-  int64_t batch = 1;       // sequences
-  int64_t context = 8192;  // tokens before the step
-  int64_t rows = 1;        // of each in the step
-  bool json = false;
-};
-int RunProfileStep(const ProfileStepOptions& options);
-
-struct BenchOpsOptions {
-  std::string filter;
-  int threads = 0;
-  bool json = false;
-};
-int RunBenchOps(const BenchOpsOptions& options);
-
 struct EvalReplayOptions {
   RunOptions run;
   std::string text;           // file

@@ -16,10 +16,12 @@
 #include "base/thread_count.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/make_model.h"
+#include "cli/bench_flags.h"
 #include "cli/chat_options.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/print_settings.h"
+#include "cli/run_flags.h"
 #include "cli/serve_flags.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
@@ -38,33 +40,6 @@ CLI::Validator Seed() {
       "");
 }
 
-constexpr int64_t kMaxTokens = int64_t{1} << 31, kMaxBytes = int64_t{1} << 50;
-
-void AddRunFlags(CLI::App& app, RunOptions& o) {
-  app.add_option("--numerics", o.numerics,
-                 "float: float32 with only the KV quantisers; model: every rounding point of the model; model-noaq: "
-                 "the same without activation rounding")
-      ->capture_default_str();
-  app.add_option("--op-impl", o.op_impl, "Run an operator by another backend: OPERATOR=cpu|reference; repeatable");
-  app.add_option("--threads", o.threads, "Worker threads; 0 takes every CPU this process may use")
-      ->check(Whole(0, kMaxThreads))
-      ->capture_default_str();
-  app.add_option("--block-size", o.block_size, "Tokens per KV page: 64, 128 or 256")
-      ->check(Whole(64, 256))
-      ->capture_default_str();
-  app.add_option("--max-num-batched-tokens", o.max_batched_tokens,
-                 "Most tokens of one step; 0: 512, or 8192 with --device cuda")
-      ->check(Whole(0, int64_t{1} << 20))
-      ->capture_default_str();
-  app.add_option("--device", o.device, "cpu or cuda")->capture_default_str();
-  app.add_option("--load-format", o.load_format, "auto, or dummy: random weights made on the GPU")
-      ->capture_default_str();
-  app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
-               "Launch each pass as a captured graph (default); without, kernel by kernel");
-  app.add_option("--gpu-memory-utilization", o.gpu_memory_utilization, "Part of the GPU's memory to use")
-      ->capture_default_str();
-}
-
 void AddKvFlags(CLI::App& app, RunOptions& o) {
   app.add_option("--kv-cache-memory-bytes", o.kv_cache_memory_bytes, "Memory for KV pages; 0 takes what is needed")
       ->check(Whole(0, kMaxBytes))
@@ -78,11 +53,7 @@ struct Program {
   CLI::App app{"Senko: DeepSeek-V4.1 inference", "senko"};
   GenerateOptions generate;
   LogitsOptions logits;
-  BenchModelOptions bench_model;
-  BenchOpsOptions bench_ops;
-  ProfileStepOptions profile_step;
-  BenchReplayOptions bench_replay;
-  BenchTtftOptions bench_ttft;
+  BenchOptions bench;
   EvalReplayOptions eval_replay;
   ServeOptions serve;
   ChatOptions chat;
@@ -139,92 +110,14 @@ void AddLogits(Program& p) {
   c->callback([&p] { p.run = [](Program& q) { return RunLogits(q.logits); }; });
 }
 
-void AddBenchReplay(Program& p, CLI::App* bench);
-void AddBenchTtft(Program& p, CLI::App* bench);
-
 void AddBench(Program& p) {
   CLI::App* bench = p.app.add_subcommand("bench", "Measure, against the machine's limits of the same run");
-  bench->require_subcommand(1);
-  CLI::App* ops = bench->add_subcommand("ops", "Every operator at the released model's shapes");
-  ops->add_option("--filter", p.bench_ops.filter, "Only cases whose name contains this");
-  ops->add_option("--threads", p.bench_ops.threads, "0 takes every CPU this process may use")
-      ->check(Whole(0, kMaxThreads))
-      ->capture_default_str();
-  ops->add_flag("--json", p.bench_ops.json, "One JSON object instead of a table");
-  ops->callback([&p] { p.run = [](Program& q) { return RunBenchOps(q.bench_ops); }; });
-  auto add = [&](const char* name, const char* help) {
-    CLI::App* c = bench->add_subcommand(name, help);
-    BenchModelOptions& o = p.bench_model;
-    c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
-    c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
-    c->add_option("--prompt-tokens", o.prompt_tokens, "Length of the random prompt")
-        ->check(Whole(1, kMaxTokens))
-        ->capture_default_str();
-    c->add_option("--decode-tokens", o.decode_tokens, "Tokens to decode")
-        ->check(Whole(1, kMaxTokens))
-        ->capture_default_str();
-    c->add_option("--repeats", o.repeats, "Runs; the median counts")->check(Whole(1, 1000))->capture_default_str();
-    c->add_flag("--json", o.json, "One JSON object instead of a table");
-    AddRunFlags(*c, o.run);
-    return c;
-  };
-  add("decode", "One sequence, token by token")->callback([&p] {
-    p.run = [](Program& q) { return RunBenchDecode(q.bench_model); };
-  });
-  add("prefill", "One prompt")->callback([&p] { p.run = [](Program& q) { return RunBenchPrefill(q.bench_model); }; });
-  AddBenchReplay(p, bench);
-  AddBenchTtft(p, bench);
-}
-
-void AddBenchReplay(Program& p, CLI::App* bench) {
-  CLI::App* c = bench->add_subcommand("replay", "A prompt with and without the later layers' trimming, in pairs");
-  BenchReplayOptions& o = p.bench_replay;
-  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
-  c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
-  c->add_option("--prompt-tokens", o.prompt_tokens, "Lengths")
-      ->delimiter(',')
-      ->check(Whole(1, kMaxTokens))
-      ->capture_default_str();
-  c->add_option("--repeats", o.repeats, "Pairs; the median counts")->check(Whole(1, 1000))->capture_default_str();
-  c->add_flag("--json", o.json, "One JSON object instead of a table");
-  AddRunFlags(*c, o.run);
-  c->callback([&p] { p.run = [](Program& q) { return RunBenchReplay(q.bench_replay); }; });
-}
-
-void AddBenchTtft(Program& p, CLI::App* bench) {
-  CLI::App* c = bench->add_subcommand("ttft", "The first token behind a cached prefix, over its length");
-  BenchTtftOptions& o = p.bench_ttft;
-  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
-  c->add_option("--config", o.config, "Make a random model of this configuration (kept in the cache folder)");
-  c->add_option("--cached-tokens", o.cached_tokens, "Lengths: whole pages, above the window")
-      ->delimiter(',')
-      ->check(Whole(1, kMaxTokens))
-      ->capture_default_str();
-  c->add_option("--new-tokens", o.new_tokens, "Tokens behind the cached ones")
-      ->check(Whole(1, kMaxTokens))
-      ->capture_default_str();
-  c->add_option("--repeats", o.repeats, "Turns of each length; the median counts")
-      ->check(Whole(1, 1000))
-      ->capture_default_str();
-  c->add_flag("--json", o.json, "One JSON object instead of a table");
-  AddRunFlags(*c, o.run);
-  c->callback([&p] { p.run = [](Program& q) { return RunBenchTtft(q.bench_ttft); }; });
-}
-
-void AddProfile(Program& p) {
   CLI::App* profile = p.app.add_subcommand("profile", "Where the time goes");
-  profile->require_subcommand(1);
-  CLI::App* c = profile->add_subcommand("step", "One step on a GPU, by operator");
-  ProfileStepOptions& o = p.profile_step;
-  c->add_option("--model", o.run.model, "Checkpoint folder; without it the bundled model");
-  c->add_option("--batch", o.batch, "Sequences")->check(Whole(1, 4096))->capture_default_str();
-  c->add_option("--context", o.context, "Tokens of each before the step")
-      ->check(Whole(0, kMaxTokens))
-      ->capture_default_str();
-  c->add_option("--rows", o.rows, "Tokens of each in the step")->check(Whole(1, kMaxTokens))->capture_default_str();
-  c->add_flag("--json", o.json, "One JSON object instead of a table");
-  AddRunFlags(*c, o.run);
-  c->callback([&p] { p.run = [](Program& q) { return RunProfileStep(q.profile_step); }; });
+  AddBenchFlags(*bench, p.bench);
+  AddProfileFlags(*profile, p.bench);
+  for (CLI::App* c : {bench, profile}) {
+    c->callback([&p] { p.run = [](Program& q) { return q.bench.chosen(q.bench); }; });
+  }
 }
 
 void AddInspect(Program& p) {
@@ -325,7 +218,6 @@ Program::Program() {
   AddInspect(*this);
   AddMakeModel(*this);
   AddBench(*this);
-  AddProfile(*this);
   AddEval(*this);
   AddServe(*this);
   AddChat(*this);

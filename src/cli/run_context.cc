@@ -49,7 +49,7 @@ RunContext LoadForRun(const RunOptions& options, runtime::Profile* profile) {
 }
 
 void AllocateForRun(RunContext& context, const RunOptions& options, int64_t context_tokens, int64_t slots,
-                    int64_t max_rows) {
+                    int64_t max_rows, int64_t drawn_rows) {
   const model::Model& model = *context.loaded.model;
   const config::PageLayout& layout = model.page_layout();
   const int64_t needed = (context_tokens + layout.block_size - 1) / layout.block_size;
@@ -69,6 +69,7 @@ void AllocateForRun(RunContext& context, const RunOptions& options, int64_t cont
   runtime::ExecutorLimits limits;
   limits.max_rows = max_rows;
   limits.max_sequences = slots;
+  limits.max_drawn_rows = drawn_rows;
   limits.max_positions = std::min(model.config().max_positions, pages * layout.block_size);
   context.backend->CheckCacheBytes(limits, pages * layout.page_bytes + slots * model.slot_layout().slot_bytes);
   context.pages = std::make_unique<cache::PagePool>(layout, pages, context.backend->memory());

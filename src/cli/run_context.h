@@ -35,9 +35,10 @@ std::filesystem::path ModelDirectory(const RunOptions& options);
 RunContext LoadForRun(const RunOptions& options, runtime::Profile* profile = nullptr);
 
 // Then allocates for `context_tokens` tokens of pages (or --kv-cache-memory-bytes), `slots` slots and steps of at most
-// `max_rows` rows. Errors: kResourceExhausted with the sums when the pages do not hold the context.
+// `max_rows` rows, `drawn_rows` of whose logits are held at once. Errors: kResourceExhausted with the sums when the
+// pages do not hold the context.
 void AllocateForRun(RunContext& context, const RunOptions& options, int64_t context_tokens, int64_t slots,
-                    int64_t max_rows);
+                    int64_t max_rows, int64_t drawn_rows = 16);
 
 // "trim", "halo", "full"; empty takes `otherwise`. Errors: kInvalidArgument.
 runtime::DecoderReplay ParseDecoderReplay(const std::string& name, runtime::DecoderReplay otherwise);

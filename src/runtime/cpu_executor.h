@@ -18,6 +18,8 @@ class CpuExecutor final : public Executor {
   void GatherLogits(std::span<const int64_t> rows, float* logits, uint8_t* finite) override;
   std::span<const int64_t> kept_positions() const override;
   void Copy(std::span<const BlockCopy> copies, size_t bytes) override;
+  void Wait() override {}  // a call returns when its work is done
+  bool UseGraphs(bool) override { return false; }
   void set_probe(model::Probe* probe) override { context_.probe = probe; }
   StepProfile ProfileLastStep() override;
   int64_t workspace_bytes() const override { return workspace_.bytes(); }

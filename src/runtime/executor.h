@@ -46,6 +46,13 @@ class Executor {
   // copy writes.
   virtual void Copy(std::span<const BlockCopy> copies, size_t bytes) = 0;
 
+  // Returns when everything asked for so far has been done. A clock is read behind it; nobody else needs it.
+  virtual void Wait() = 0;
+
+  // How the following steps are launched: as captured graphs, or kernel by kernel with the same bits. Returns what now
+  // holds: false where there are no graphs, on a CPU or because none were captured.
+  virtual bool UseGraphs(bool graphs) = 0;
+
   // Watches every following step; null stops. A GPU then computes one operator after the other and waits for each.
   virtual void set_probe(model::Probe* probe) = 0;
 

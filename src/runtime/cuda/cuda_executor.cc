@@ -68,6 +68,7 @@ CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weigh
       passes_(model, weights, engram, batch_, workspace_, pages.slab()),
       draws_(model, weights.head, batch_, workspace_, DrawLimits(model, limits), arena_),
       graphs_(passes_, limits.max_rows),
+      has_graphs_(graphs),
       eager_(!graphs) {
   SENKO_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   batch_.set_drawn_tokens(draws_.tokens());
@@ -91,7 +92,12 @@ CudaExecutor::~CudaExecutor() {
   cudaStreamDestroy(stream_);
 }
 
-void CudaExecutor::Wait() const { SENKO_CUDA(cudaStreamSynchronize(stream_)); }
+void CudaExecutor::Wait() { SENKO_CUDA(cudaStreamSynchronize(stream_)); }
+
+bool CudaExecutor::UseGraphs(bool graphs) {
+  eager_ = !(graphs && has_graphs_);
+  return !eager_;
+}
 
 int64_t CudaExecutor::Run(std::span<const model::SequenceInput> sequences) {
   LaunchPasses(sequences, {}, nullptr);

@@ -39,6 +39,8 @@ class CudaExecutor final : public Executor {
   void GatherLogits(std::span<const int64_t> rows, float* logits, uint8_t* finite) override;
   std::span<const int64_t> kept_positions() const override { return batch_.kept_positions(); }
   void Copy(std::span<const BlockCopy> copies, size_t bytes) override;
+  void Wait() override;
+  bool UseGraphs(bool graphs) override;
   void set_probe(model::Probe* probe) override;
   StepProfile ProfileLastStep() override;
   int64_t workspace_bytes() const override { return static_cast<int64_t>(arena_.used()); }
@@ -56,7 +58,6 @@ class CudaExecutor final : public Executor {
   void PoisonWorkspace();
 
  private:
-  void Wait() const;
   const DeviceWeights& weights_;
   ExecutorLimits limits_;
   DeviceArena arena_;
@@ -69,6 +70,7 @@ class CudaExecutor final : public Executor {
   std::optional<DeviceProbe> probe_;
   PassGraphs graphs_;
   cudaStream_t stream_ = nullptr;
+  const bool has_graphs_;
   bool eager_;
 };
 
