@@ -40,7 +40,9 @@ def figure(title, x_label, y_label):
 
 def line(axes, index, x, y, label):
     colour, mark, dash = STYLES[index % len(STYLES)]
-    axes.plot(x, y, color=colour, marker=mark, linestyle=dash, linewidth=1.8, markersize=5, label=label)
+    # Later ones thinner and with larger, hollow marks, so that curves that coincide are both seen.
+    axes.plot(x, y, color=colour, marker=mark, linestyle=dash, linewidth=2.4 - 0.4 * min(index, 3),
+              markersize=5 + 1.5 * min(index, 3), markerfacecolor=colour if index == 0 else "none", label=label)
 
 
 def log_ticks(axes, values, text=str):
@@ -60,8 +62,8 @@ def draw_cold(report):
             line(axes, i, x, [r[key] * 1e3 for r in rows], label)
     log_ticks(axes, x, thousands)
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda v, _: f"{v:,.4g}"))
-    axes.legend(frameon=False)
+    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 1 else f"{v:g}"))
+    axes.legend(frameon=False, handlelength=3)
     return fig
 
 
@@ -79,13 +81,14 @@ def draw_cached(report):
     shown = [v for v in x if v >= max(x) / 16]
     axes.set_xticks(shown, [thousands(v) for v in shown])
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, handlelength=3)
     return fig
 
 
 def draw_decode(report):
     rows = report["results"]
-    fig, axes = figure("A decode step", "sequences", "ms of both passes")
+    machine = report["machine"].get("gpu") or report["machine"]["cpu"]
+    fig, axes = figure(f"A decode step on {machine}", "sequences", "ms of both passes")
     kinds = sorted({(r["context"], r["rows"]) for r in rows})
     several_rows = len({kind[1] for kind in kinds}) > 1
     for i, (context, verified) in enumerate(kinds):
@@ -99,7 +102,7 @@ def draw_decode(report):
               label=f"what must be read, at {limit / 1e9:,.0f} GB/s ({thousands(kinds[0][0])})")
     log_ticks(axes, sorted({r["batch"] for r in rows}))
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, handlelength=3)
     return fig
 
 
@@ -113,7 +116,7 @@ def draw_mixed(report):
         line(axes, i, x, [r[key] * 1e3 for r in rows], label)
     log_ticks(axes, x)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, handlelength=3)
     return fig
 
 
