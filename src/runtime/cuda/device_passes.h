@@ -52,8 +52,18 @@ class DevicePasses {
   void set_probe(DeviceProbe* probe) { probe_ = probe; }
 
  private:
-  struct Rows;    // of the pass that is being launched
-  struct Output;  // a sublayer's, not yet in the streams
+  // Of the pass that is being launched.
+  struct Rows {
+    const DeviceRows& meta;
+    int64_t max;
+    __nv_bfloat16* streams;
+    float* pre;
+  };
+  // A sublayer's, not yet in the streams.
+  struct Output {
+    const __nv_bfloat16* y = nullptr;
+    int64_t slots = 1;
+  };
 
   void Begin(std::string_view op, int64_t layer);
   bool watched() const { return observer_ != nullptr || probe_ != nullptr; }
