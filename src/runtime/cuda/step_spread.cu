@@ -4,6 +4,7 @@
 
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
+#include "ops/norm/rope_sm90.cuh"
 #include "runtime/cuda/step_spread.h"
 
 namespace senko::runtime {
@@ -38,19 +39,16 @@ __device__ int64_t WindowBegin(int64_t position, int64_t window, int64_t floor) 
   return min(position, max(max(int64_t{0}, position - window + 1), floor));
 }
 
-// As ops::RopeTable: the angle is float32 by definition, its cosine and sine are taken in float64 and rounded once.
+// The warp's live rows of a rotary table, a pair a lane.
 __device__ void Rope(int64_t position, bool live, int64_t row, const float* inv_freq, int64_t pairs, float* table) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const unsigned who = __ballot_sync(0xFFFFFFFFu, live);
   for (int r = 0; r < 32; ++r) {
     if ((who >> r & 1u) == 0) continue;
-    const auto at = static_cast<float>(__shfl_sync(0xFFFFFFFFu, position, r));
+    const int64_t at = __shfl_sync(0xFFFFFFFFu, position, r);
     const int64_t to = row - lane + r;
     for (int64_t n = lane; n < pairs; n += 32) {
-      double sine, cosine;
-      sincos(double{__fmul_rn(at, inv_freq[n])}, &sine, &cosine);
-      reinterpret_cast<float2*>(table)[to * pairs + n] =
-          make_float2(static_cast<float>(cosine), static_cast<float>(sine));
+      reinterpret_cast<float2*>(table)[to * pairs + n] = ops::sm90::RopePair(at, inv_freq[n]);
     }
   }
 }
