@@ -77,6 +77,9 @@ __device__ inline void FenceAsyncProxy() { asm volatile("fence.proxy.async.share
 // ---- clusters ----
 
 __device__ inline void ClusterArrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// Only says that this block has got here, not what it has written: without the fence of the other one, which waits for
+// all of the thread's writes, those to global memory too.
+__device__ inline void ClusterArriveRelaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void ClusterWait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 __device__ inline float LoadOfBlock(uint32_t shared, uint32_t block) {
   uint32_t remote;

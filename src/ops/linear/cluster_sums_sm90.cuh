@@ -42,7 +42,7 @@ struct ClusterSums {
   int chunk, chunks;
 
   // Once, by all threads, before Put: that all blocks have begun.
-  __device__ void Begin() const { cuda::ClusterArrive(); }
+  __device__ void Begin() const { cuda::ClusterArriveRelaxed(); }
   __device__ void MayPut() const { cuda::ClusterWait(); }
   __device__ int RowsEach() const { return (kRows + chunks - 1) / chunks; }
   __device__ void Put(int row, int output, float sum) const {

@@ -60,11 +60,10 @@ __device__ void LoadFour(const float* p, float (&v)[kStreams]) {
   v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
 }
 
-// u = collapse of the row's streams at these columns, which have been expanded where there is a y.
+// u = collapse of the row's streams at these columns, `codes`, which have been expanded where there is a y.
 template <bool kSlots>
-__device__ void ExpandAndCollapse(const MhcSeamSm90Params& p, int64_t row, int column, float (&u)[8]) {
-  __nv_bfloat16* streams = p.streams + row * kStreams * p.hidden + column;
-  uint4 codes[kStreams];
+__device__ void ExpandAndCollapse(const MhcSeamSm90Params& p, int64_t row, const __nv_bfloat16* streams, int column,
+                                  uint4 (&codes)[kStreams], float (&u)[8]) {
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) codes[j] = Load(streams + j * p.hidden);
   const bool expand = p.y != nullptr;
@@ -104,10 +103,6 @@ __device__ void ExpandAndCollapse(const MhcSeamSm90Params& p, int64_t row, int c
     u[2 * w] = low;
     u[2 * w + 1] = high;
   }
-  if (expand) {
-#pragma unroll
-    for (int k = 0; k < kStreams; ++k) Store(streams + k * p.hidden, codes[k]);
-  }
   numerics::RoundBf16x8(u);
 }
 
@@ -125,7 +120,7 @@ __global__ __launch_bounds__(kCluster ? kClusterThreads : kMostThreads) void Sea
   if (thread < 32) sm90::ZeroBeyond(warp_sums, warps, lane);
   float weight[8] = {};
   if constexpr (kCluster) {
-    cuda::ClusterArrive();
+    cuda::ClusterArriveRelaxed();
     if (works) sm90::LoadFloats(p.norm_weight + column, weight);
     cuda::LetNextBegin();
   }
@@ -134,14 +129,23 @@ __global__ __launch_bounds__(kCluster ? kClusterThreads : kMostThreads) void Sea
   const bool live = row < *p.rows;  // of all blocks of a cluster
   if constexpr (kCluster) cuda::ClusterWait();
   if (!live) return;
+  __nv_bfloat16* streams = p.streams + row * kStreams * p.hidden + column;
+  uint4 codes[kStreams];
   float u[8] = {};
-  if (works) ExpandAndCollapse<kSlots>(p, row, column, u);
+  if (works) ExpandAndCollapse<kSlots>(p, row, streams, column, codes, u);
+  const auto store_streams = [&] {
+    if (!works || p.y == nullptr) return;
+#pragma unroll
+    for (int k = 0; k < kStreams; ++k) Store(streams + k * p.hidden, codes[k]);
+  };
   const float sum = sm90::WarpSumOfSquares(u);
   if constexpr (kCluster) {
     if (lane < blocks) *cuda::InBlock(&warp_sums[warp], static_cast<uint32_t>(lane)) = sum;
     cuda::ClusterArrive();
+    store_streams();  // not before: to arrive is to wait for what has been written
     cuda::ClusterWait();
   } else {
+    store_streams();
     cuda::LetNextBegin();
     if (lane == 0) warp_sums[warp] = sum;
     if (works) sm90::LoadFloats(p.norm_weight + column, weight);
