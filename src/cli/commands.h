@@ -51,6 +51,7 @@ struct LogitsOptions {
   std::vector<int64_t> chunks;
   int64_t encoder_replay = 0;  // hit length H; 0: off
   std::string dump;
+  int64_t dump_from = 0;
   std::string inject;
 };
 int RunLogits(const LogitsOptions& options);

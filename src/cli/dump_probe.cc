@@ -35,8 +35,8 @@ void CheckInjected(const std::string& name, int64_t position, std::span<const in
 
 }  // namespace
 
-DumpProbe::DumpProbe(std::filesystem::path dump, std::filesystem::path inject)
-    : dump_(std::move(dump)), inject_(std::move(inject)) {
+DumpProbe::DumpProbe(std::filesystem::path dump, int64_t from, std::filesystem::path inject)
+    : dump_(std::move(dump)), inject_(std::move(inject)), from_(from) {
   std::error_code error;
   if (!dump_.empty()) std::filesystem::create_directories(dump_, error);
   if (error) throw Error(ErrorCode::kIo, "--dump " + dump_.string() + ": cannot make the folder: " + error.message());
@@ -81,12 +81,19 @@ const checkpoint::TensorRef* DumpProbe::Injected(const std::string& name, DType 
   return &tensor;
 }
 
+int64_t DumpProbe::From(std::string_view point) const { return point == "latent" || point == "key" ? 0 : from_; }
+
+bool DumpProbe::Wants(int64_t layer, std::string_view point, int64_t last) const {
+  return (!dump_.empty() && last >= From(point)) || injected_tensors_.contains(Name(layer, point));
+}
+
 template <typename T>
-void DumpProbe::Record(std::map<std::string, Series<T>>& all, const std::string& name, const int64_t* positions,
-                       int64_t rows, int64_t width, const T* data) {
+void DumpProbe::Record(std::map<std::string, Series<T>>& all, const std::string& name, int64_t from,
+                       const int64_t* positions, int64_t rows, int64_t width, const T* data) {
   Series<T>& series = all[name];
   series.width = width;
   for (int64_t r = 0; r < rows; ++r) {
+    if (positions[r] < from) continue;
     if (!series.positions.empty() && positions[r] <= series.positions.back()) continue;  // shown before
     series.positions.push_back(positions[r]);
     series.values.insert(series.values.end(), data + r * width, data + (r + 1) * width);
@@ -97,10 +104,10 @@ void DumpProbe::Floats(int64_t layer, std::string_view point, const int64_t* pos
                        float* data) {
   const std::string name = Name(layer, point);
   if (const auto* tensor = Injected(name, DType::kF32, width)) {
-    if (!dump_.empty()) Record(floats_, name + ".computed", positions, rows, width, data);
+    if (!dump_.empty()) Record(floats_, name + ".computed", From(point), positions, rows, width, data);
     for (int64_t r = 0; r < rows; ++r) CopyRow(*tensor, positions[r], width, data + r * width);
   }
-  if (!dump_.empty()) Record(floats_, name, positions, rows, width, data);
+  if (!dump_.empty()) Record(floats_, name, From(point), positions, rows, width, data);
 }
 
 void DumpProbe::Ints(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
@@ -124,7 +131,7 @@ void DumpProbe::Ints(int64_t layer, std::string_view point, const int64_t* posit
   if (counts != nullptr) {
     for (int64_t r = 0; r < rows; ++r) std::fill(data + r * width + counts[r], data + (r + 1) * width, -1);
   }
-  Record(ints_, name, positions, rows, width, data);
+  Record(ints_, name, From(point), positions, rows, width, data);
 }
 
 void DumpProbe::EndPrompt() {

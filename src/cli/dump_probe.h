@@ -24,11 +24,13 @@ class DumpProbe : public model::Probe {
   // Either folder may be empty. Injected tensors: DIR/prompt_{k}.safetensors of the same names, all of which must name
   // points that run; a point that is absent is left as computed, and rows beyond the tensor's are too. Integer rows end
   // at the first -1.
-  DumpProbe(std::filesystem::path dump, std::filesystem::path inject);
+  // from: rows before that position are not dumped; entries, of which later rows may choose any, are.
+  DumpProbe(std::filesystem::path dump, int64_t from, std::filesystem::path inject);
 
   void BeginPrompt(int64_t k);
   void EndPrompt();  // writes the file
 
+  bool Wants(int64_t layer, std::string_view point, int64_t last) const override;
   void Floats(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
               float* data) override;
   void Ints(int64_t layer, std::string_view point, const int64_t* positions, int64_t rows, int64_t width,
@@ -42,12 +44,14 @@ class DumpProbe : public model::Probe {
     std::vector<int64_t> positions;
   };
   template <typename T>
-  static void Record(std::map<std::string, Series<T>>& all, const std::string& name, const int64_t* positions,
-                     int64_t rows, int64_t width, const T* data);
+  static void Record(std::map<std::string, Series<T>>& all, const std::string& name, int64_t from,
+                     const int64_t* positions, int64_t rows, int64_t width, const T* data);
+  int64_t From(std::string_view point) const;  // the first row of a point that is dumped
   std::string Name(int64_t layer, std::string_view point) const;
   const checkpoint::TensorRef* Injected(const std::string& name, DType type, int64_t width);
 
   std::filesystem::path dump_, inject_;
+  int64_t from_;
   int64_t prompt_ = 0;
   std::unique_ptr<checkpoint::SafetensorsFile> injected_;
   std::map<std::string, checkpoint::TensorRef> injected_tensors_;

@@ -77,7 +77,7 @@ int RunLogits(const LogitsOptions& options) {
   }
   const UnwindOnSignals unwind(TerminalProgress());  // before what it unwinds
   checkpoint::SafetensorsWriter writer(options.out, specs);
-  DumpProbe probe(options.dump, options.inject);
+  DumpProbe probe(options.dump, options.dump_from, options.inject);
   const bool probing = !options.dump.empty() || !options.inject.empty();
 
   // Logits leave in blocks of rows, so memory does not grow with the prompt.

@@ -104,6 +104,9 @@ void AddLogits(Program& p) {
       ->check(Whole(0, kMaxTokens))
       ->capture_default_str();
   c->add_option("--dump", o.dump, "Folder for what flows between operators, one file per prompt");
+  c->add_option("--dump-from", o.dump_from, "First position whose rows are dumped; entries are dumped whatever theirs")
+      ->check(CLI::NonNegativeNumber)
+      ->needs("--dump");
   c->add_option("--inject", o.inject, "Folder with tensors to use instead of the computed ones");
   AddRunFlags(*c, o.run);
   AddKvFlags(*c, o.run);

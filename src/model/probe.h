@@ -11,6 +11,9 @@ namespace senko::model {
 class Probe {
  public:
   virtual ~Probe() = default;
+  // Whether the rows of a point are to be shown: where bringing them costs time, those that are not are left where they
+  // are. `last`: the largest of their positions.
+  virtual bool Wants(int64_t layer, std::string_view point, int64_t last) const = 0;
   // point: "stream_in", "pre_in", "attn_in", "attn_out", "stream_mid" and "pre_mid" (between the sublayers), "ffn_in",
   // "ffn_out", "route_weights". Within attention the outputs of linears, "kv", "qa", "q", "index_q", "index_w" and, at
   // KV sources, "c", "z" (ratio 2) and "key"; "qr" (normed, rounded as activations), "o" and "latent". Rows of "latent"

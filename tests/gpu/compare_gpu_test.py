@@ -91,3 +91,19 @@ def test_a_layer_with_a_row_far_off_or_many_rows_off(values):
         judge = Judge("test")
         judge.rows("layer_3.attn_out", values, bad, everywhere=True)
         assert judge.reasons
+
+
+def test_attention_by_blocks_may_move_values_a_little_and_rows_less(values):
+    def fails(other):
+        judge = Judge("test", weights_by_block=True)
+        judge.values("layer_3.o", values, other)
+        return judge.reasons
+
+    one = values.copy()
+    column = int(np.abs(values[20]).argmin())
+    one[20, column] += 2.0 ** -7
+    assert judged("o", values, one) and not fails(bf16(one))
+    one[20, column] += 2.0 ** -7
+    assert fails(bf16(one))
+    assert not fails(bf16(values * (1 + 2.0 ** -10)))
+    assert fails(bf16(values * (1 + 2.0 ** -6)))  # each within three steps, but all of a row

@@ -27,6 +27,10 @@ std::vector<uint16_t> Rounded(const std::vector<uint16_t>& codes) {
 
 }  // namespace
 
+bool DeviceProbe::Wanted(int64_t layer, std::string_view point) const {
+  return !positions_.empty() && probe_.Wants(layer, point, *std::max_element(positions_.begin(), positions_.end()));
+}
+
 template <typename T>
 std::vector<T> DeviceProbe::Read(const T* data, int64_t rows, int64_t width, int64_t stride) const {
   std::vector<T> values(static_cast<size_t>(rows * width));
@@ -71,20 +75,20 @@ void DeviceProbe::BeginPass(const DeviceRows& rows, cudaStream_t stream) {
 }
 
 void DeviceProbe::Floats(int64_t layer, std::string_view point, int64_t width, float* data, int64_t stride) {
-  if (positions_.empty()) return;
+  if (!Wanted(layer, point)) return;
   std::vector<float> values = Read(data, rows(), width, stride);
   probe_.Floats(layer, point, positions_.data(), rows(), width, values.data());
   Write(values, data, rows(), width, stride);
 }
 
 void DeviceProbe::Floats(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data, int64_t stride) {
-  if (positions_.empty()) return;
+  if (!Wanted(layer, point)) return;
   std::vector<uint16_t> codes = Read(Codes(data), rows(), width, stride);
   if (Show(layer, point, positions_, width, &codes)) Write(codes, Codes(data), rows(), width, stride);
 }
 
 void DeviceProbe::Input(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* x, __nv_bfloat16* xq) {
-  if (positions_.empty()) return;
+  if (!Wanted(layer, point)) return;
   std::vector<uint16_t> codes = Read(Codes(x), rows(), width, width);
   if (!Show(layer, point, positions_, width, &codes)) return;
   Write(codes, Codes(x), rows(), width, width);
@@ -92,7 +96,7 @@ void DeviceProbe::Input(int64_t layer, std::string_view point, int64_t width, __
 }
 
 void DeviceProbe::Slots(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data, int64_t num_slots) {
-  if (positions_.empty()) return;
+  if (!Wanted(layer, point)) return;
   std::vector<uint16_t> slots = Read(Codes(data), rows(), num_slots * width, num_slots * width);
   std::vector<uint16_t> sums(static_cast<size_t>(rows() * width));
   for (int64_t r = 0; r < rows(); ++r) {
@@ -116,14 +120,14 @@ void DeviceProbe::Entries(int64_t layer, std::string_view point, int64_t width, 
   const std::vector<int32_t> count = Read(latents.count, 1, 1, 1);
   std::vector<int64_t> entries;
   for (const ops::LatentRef& latent : Read(latents.latents, count[0], 1, 1)) entries.push_back(latent.entry);
-  if (entries.empty()) return;
+  if (entries.empty() || !probe_.Wants(layer, point, entries.back())) return;
   std::vector<uint16_t> codes = Read(Codes(data), count[0], width, width);
   if (Show(layer, point, entries, width, &codes)) Write(codes, Codes(data), count[0], width, width);
 }
 
 void DeviceProbe::Chosen(int64_t layer, std::string_view point, int64_t width, int32_t* data, int32_t* counts,
                          int64_t ratio, int64_t block) {
-  if (positions_.empty()) return;
+  if (!Wanted(layer, point)) return;
   std::vector<int64_t> limits;
   for (const int64_t position : positions_) limits.push_back(((position + 1) / ratio + block - 1) / block);
   std::vector<int32_t> values = Read(data, rows(), width, width), lengths = Read(counts, rows(), 1, 1);
@@ -133,7 +137,7 @@ void DeviceProbe::Chosen(int64_t layer, std::string_view point, int64_t width, i
 }
 
 void DeviceProbe::Routes(int64_t layer, int64_t topk, int64_t num_experts, int32_t* ids, float* weights) {
-  if (positions_.empty()) return;
+  if (!Wanted(layer, "route_ids")) return;
   const std::vector<int64_t> limits(positions_.size(), num_experts);
   std::vector<int32_t> values = Read(ids, rows(), topk, topk);
   probe_.Ints(layer, "route_ids", positions_.data(), rows(), topk, limits.data(), values.data(), nullptr);

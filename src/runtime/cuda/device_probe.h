@@ -38,6 +38,7 @@ class DeviceProbe {
   void Routes(int64_t layer, int64_t topk, int64_t num_experts, int32_t* ids, float* weights);
 
  private:
+  bool Wanted(int64_t layer, std::string_view point) const;
   template <typename T>
   std::vector<T> Read(const T* data, int64_t rows, int64_t width, int64_t stride) const;
   template <typename T>
