@@ -140,8 +140,8 @@ find_nvcc() {
 logs=build/test-logs
 table=() failures=0 skips=0 passes=0
 only=() # stages asked for by name; empty: all
-ordinary_stages=(packages python-packages build tests quickstart benchmarks-run python-tests golden tokenizer chat
-                 asan-build asan-tests fuzz-build fuzz cuda)
+ordinary_stages=(packages python-packages build tests quickstart benchmarks-run python-tests golden tokenizer chat cuda
+                 asan-build asan-tests fuzz-build fuzz)
 all_stages=(golden-long load-long prompt-long clients tsan-build tsan-tests) # with --all only
 
 # stage NAME FUNCTION [ARGUMENTS]: runs it in a subshell that stops at the first failing command, shows and keeps its
@@ -180,11 +180,11 @@ lacking() {
     python-packages)
       [[ -x build/test/venv/bin/python ]] || python3 -c 'import ensurepip' 2>/dev/null || echo packages ;;
     fuzz-build) { has_build_packages && command -v clang++ >/dev/null; } || echo packages ;;
-    build | asan-build | tsan-build | cuda) has_build_packages || echo packages ;;
+    build | asan-build | tsan-build) has_build_packages || echo packages ;;
     asan-tests | tsan-tests)
       compgen -G "$bin/*_test" >/dev/null || { lacking "${1%-*}-build"; echo "${1%-*}-build"; } ;;
     fuzz) compgen -G 'build/test/fuzz/bin/*_fuzz' >/dev/null || { lacking fuzz-build; echo fuzz-build; } ;;
-    tests | quickstart | benchmarks-run)
+    tests | quickstart | benchmarks-run | cuda)
       [[ -x build/test/release/bin/senko ]] || { lacking build; echo build; } ;;
     python-tests | golden | golden-long | load-long | prompt-long | tokenizer | chat | clients)
       [[ -x build/test/venv/bin/python ]] || { lacking python-packages; echo python-packages; }
@@ -239,6 +239,17 @@ stage_build() { # PRESET [CMAKE ARGUMENTS]
   cmake --build "build/test/$preset"
 }
 
+# What the stages after it run: with device code where it can be compiled, so that no host code is compiled twice.
+stage_build_release() {
+  local preset=release
+  if find_nvcc; then
+    preset=cuda
+    note "with CUDA"
+  fi
+  cmake --preset "$preset" -B build/test/release -DSENKO_WERROR=ON
+  cmake --build build/test/release
+}
+
 stage_ctest() { # PRESET [CTEST ARGUMENTS]
   local preset=$1 report
   shift
@@ -265,7 +276,7 @@ stage_quickstart() {
 stage_bench_smoke() {
   local bench count=0 senko=build/test/release/bin/senko
   for bench in build/test/release/bin/*_bench; do
-    [[ -x $bench ]] || continue
+    [[ -x $bench && $bench != *_sm90_bench && $bench != *_cuda_*_bench ]] || continue
     "$bench" --benchmark_min_time=0.001 >/dev/null
     count=$((count + 1))
   done
@@ -404,22 +415,15 @@ stage_prompt_long() {
   note "$(grep ' tokens: ' "$report" | tail -n 1)"
 }
 
-# Without a GPU this proves that the device code compiles, and that no kernel spills which did not before; the tests then
-# report themselves as skipped.
+# That the device code compiles is seen by `build`. Here: no kernel spills which did not before, and the tests on a GPU,
+# which report themselves as skipped where there is none.
 stage_cuda() {
   find_nvcc || skip "no nvcc"
-  cmake --preset cuda -B build/test/cuda -DSENKO_WERROR=ON -DSENKO_BENCH=OFF
-  local targets
-  targets=$(ctest --test-dir build/test/cuda -N -L gpu | sed -n 's/^ *Test *#[0-9]*: //p')
-  [[ -n $targets ]] || { echo "no test carries the label gpu"; return 1; }
-  # shellcheck disable=SC2086
-  cmake --build build/test/cuda --target senko $targets
-  tools/kernel_report.sh build/test/cuda
-  stage_ctest cuda -L gpu
+  tools/kernel_report.sh build/test/release
+  stage_ctest release -L gpu
   nvidia-smi -L >/dev/null 2>&1 || return 0
-  cmake --build build/test/cuda --target senko
   need_python numpy
-  "$python" tests/gpu/compare_gpu.py --senko build/test/cuda/bin/senko
+  "$python" tests/gpu/compare_gpu.py --senko build/test/release/bin/senko
 }
 
 command_test() {
@@ -432,12 +436,12 @@ command_test() {
   only=("$@")
   check_names "$all"
   mkdir -p "$logs"
-  local ordinary=(-LE long) fuzz_target=fuzzers fuzz_seconds=20
-  ((all == 0)) || { ordinary=(); fuzz_target=all; fuzz_seconds=600; } # all: clang compiles every room
+  local ordinary=(-LE 'long|gpu') fuzz_target=fuzzers fuzz_seconds=20
+  ((all == 0)) || { ordinary=(-LE gpu); fuzz_target=all; fuzz_seconds=600; } # all: clang compiles every room
 
   stage packages stage_packages
   stage python-packages stage_python_packages
-  stage build stage_build release
+  stage build stage_build_release
   if passed build; then
     stage tests stage_ctest release "${ordinary[@]}"
     stage quickstart stage_quickstart
@@ -449,6 +453,7 @@ command_test() {
     ((all == 0)) || stage prompt-long stage_prompt_long
     stage tokenizer stage_tokenizer
     stage chat stage_chat
+    stage cuda stage_cuda
     ((all == 0)) || stage clients stage_clients
   fi
   stage asan-build stage_build asan
@@ -459,7 +464,6 @@ command_test() {
   fi
   stage fuzz-build stage_fuzz_build "$fuzz_target"
   ! passed fuzz-build || stage fuzz stage_fuzz "$fuzz_seconds"
-  stage cuda stage_cuda
 
   ((passes + skips + failures)) || fail "no stage ran: ${only[*]}"
   say "summary ($((SECONDS - begin)) s on $(jobs_here) CPUs; logs in $logs)"

@@ -416,7 +416,8 @@ def make(senko, directory):
     """Released dimensions; a ratio-2 source behind Engram, the candidate source, and one restricted to candidates."""
     config = json.loads((HERE.parent.parent / "models/slim/config.json").read_text())
     text = config.get("text_config", config)
-    text.update(vocab_size=4096, num_hidden_layers=4, compress_ratios=[0, 2, 1, 1], kv_source_layer_ids=[1, 2],
+    text.update(vocab_size=4096, engram_compressed_vocab_size=3000,  # all rows' logits are written
+                num_hidden_layers=4, compress_ratios=[0, 2, 1, 1], kv_source_layer_ids=[1, 2],
                 index_source_layer_ids=[1, 2, 3], candidate_source_layer_id=2, candidate_topk_blocks=256)
     with tempfile.TemporaryDirectory() as scratch:
         file = pathlib.Path(scratch) / "config.json"
