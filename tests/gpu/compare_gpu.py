@@ -21,11 +21,11 @@ value near zero by kFloat of its row's root mean square; in a stream, which adds
 Boundaries are 2^-9 to 2^-8 apart, so that 1 value in 1,000 or so is one step off: kFlips = 1 % of a point's may be.
 An operator with a rounding inside may be off by more, and more often (kDeep):
   o          at head dimension 512: its weights are rounded to bf16 against the maximum of 64 keys, on a CPU against
-             that of all, which moves each by 2^-8 at most, and what they make by 2^-8 of the weighted mean of the values'
-             magnitudes. The values are normed: where many keys share the weight that mean is near 1, say 2; where one
-             has it all, it is that of o. o is rounded before and after it is rotated back: three steps, and 2^-7. All of
-             a row is off by less: its error's root mean square by 2^-8 of the row's. At other dimensions weights round
-             as on a CPU.
+             that of all, which moves each by 2^-8 at most, and what they make by 2^-8 of the weighted mean of the
+             values' magnitudes. The values are normed: where many keys share the weight that mean is near 1, say 2;
+             where one has it all, it is that of o. o is rounded before and after it is rotated back: three steps, and
+             2^-7. All of a row is off by less: its error's root mean square by 2^-8 of the row's. At other dimensions
+             weights round as on a CPU.
   attn_out, ffn_out, latent    a step of u, of h and the slots, or of the pooled pair, and an e4m3 code behind it.
   qr         a step of its e4m3 codes is 16 of bf16's.
   behind Engram attn_in, stream_mid, pre_mid    its projection and the streams are rounded in between.
