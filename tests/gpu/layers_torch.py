@@ -17,9 +17,10 @@ collapsed streams is up to two of the normed ones. In attention both sides round
 maximum: o may be off by 2^-8 of the weighted mean of the values' magnitudes, and by three steps (it is rounded before
 and after it is rotated back). The two sides make keys, and codes of inner activations, from sums of their own: where
 one comes to lie on the other side of a boundary, a key is off by 1/16 of itself, or a large inner value of an expert
-is, and with them a few values of a row: kStrays = 0.2 % of the rows, or one, may be off by up to kStray = 0.2 of their
-root mean square. A selection must hold scores that are as large as any it leaves out, within kFloat of the row's
-largest.
+is, and with them a few values of a row. kStrays = 0.2 % of the rows may be off by up to kStray = 0.2 of their root mean
+square, or 128: the rows that have one key in their windows. A selection must hold scores that are as large as any it
+leaves out, within kFloat of the row's largest; kStrays of the rows, or one, within kStrayScore = 2 % of it, which a
+code of an index key moves. (That scores and selections equal the reference's bit for bit is ops/select's test.)
 
 With --device cpu PyTorch and Senko both run there: a way to try this program on a small model.
 """
@@ -43,7 +44,7 @@ from reference import EngramHash  # noqa: E402
 from reference_ops import inv_freq  # noqa: E402
 
 FLOAT, FLIPS, INSIDE = 2e-5, 0.03, 0.05
-STRAY, STRAYS = 0.2, 2e-3
+STRAY, STRAYS, STRAY_SCORE = 0.2, 2e-3, 0.02
 PART = 256  # rows at once where a row needs much
 LAST = 512  # rows of the long prompt
 DEVICE = "cuda"  # PyTorch's
@@ -217,7 +218,7 @@ class Judge:
                                     f"{float(off[row, column] / rms[row]):.2e} of the row")
             worst, differ = max(worst, float((off / rms).max())), differ + int((off > 0).sum())
             steps = max(steps, float((torch.where(off > FLOAT * rms, off, off * 0) / step).max()))
-        if strays > max(STRAYS * len(got), 1):
+        if strays > max(STRAYS * len(got), 128):
             self.reasons.append(f"{self.title} layer {layer} {point}: {strays} rows of {len(got)} strayed")
         share = differ / got.numel()
         if rounded and share > (FLIPS if not inside and slack is None else 1.0) and differ > 3:
@@ -316,7 +317,7 @@ class Prompt:
         size = c.candidate_block_size
         if 0 <= c.candidate_source_layer_id <= l:
             candidates = self.get(c.candidate_source_layer_id, "candidates").long()
-        off, lost = 0.0, 0
+        off, lost, strays = 0.0, 0, 0
         for part in parts(len(t)):
             s = torch.einsum("thd,jd->thj", qdq_fp4_32(q[part]), key).relu_()
             s = torch.einsum("th,thj->tj", weight[part], s)
@@ -337,8 +338,10 @@ class Prompt:
             gap = torch.where(torch.isfinite(best), (best - least) / top, torch.zeros_like(top))
             off = max(off, float(gap.max()))
             lost += int((gap > 0).sum())
-        if not off <= FLOAT:
-            self.judge.reasons.append(f"{self.judge.title} layer {l} select: leaves out a score larger by {off:.1e}")
+            strays += int((gap > FLOAT).sum())
+        if not (off <= STRAY_SCORE and strays <= max(STRAYS * len(t), 1)):
+            self.judge.reasons.append(f"{self.judge.title} layer {l} select: {strays} rows leave out a larger score, by "
+                                      f"{off:.1e}")
         print(f"{self.judge.title:12} layer {l} {'select':14} {len(t):8} rows, {lost} choose otherwise, by at most "
               f"{max(off, 0):.2e} of the largest score", flush=True)
 
@@ -352,9 +355,10 @@ class Prompt:
         least, best = blocks.masked_fill(~taken, torch.inf).amin(1), blocks.masked_fill(taken, -torch.inf).amax(1)
         full = taken.sum(1) == count.clamp(max=self.m.c.candidate_topk_blocks)
         gap = torch.where(torch.isfinite(best), (best - least) / top, torch.zeros_like(top))
-        if not (full.all() and float(gap.max()) <= FLOAT):
+        strays = int((gap > FLOAT).sum())
+        if not (full.all() and float(gap.max()) <= STRAY_SCORE and strays <= max(STRAYS * len(gap), 1)):
             self.judge.reasons.append(f"{self.judge.title} candidates: {int((~full).sum())} rows of {len(full)} have "
-                                      f"another number, a block left out is better by {float(gap.max()):.1e}")
+                                      f"another number, {strays} leave out a better block, by {float(gap.max()):.1e}")
 
     def attend(self, l, q, freq):
         m, c, t, ratio, at = self.m, self.m.c, self.positions, self.m.c.ratios[l], f"layers.{l}.attn."

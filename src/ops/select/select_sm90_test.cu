@@ -443,8 +443,9 @@ TEST_F(SelectSm90Test, LongContexts) {
     int64_t entries, rows, topk;
     int levels;  // of coarse keys; 0: not
   };
-  for (const Case& c : {Case{1 << 20, 1, 512, 0}, Case{1 << 20, 1, 512, 1}, Case{1 << 20, 2, 512, 2},
-                        Case{300000, 3, 512, 0}, Case{70000, 9, 300, 3}, Case{50000, 68, 512, 4}}) {
+  for (const Case& c :
+       {Case{1 << 20, 1, 512, 0}, Case{1 << 20, 1, 512, 1}, Case{1 << 20, 2, 512, 2}, Case{300000, 3, 512, 0},
+        Case{70000, 9, 300, 3}, Case{50000, 68, 512, 4}, Case{70000, 600, 512, 0}}) {
     SCOPED_TRACE(std::to_string(c.entries) + " entries, " + std::to_string(c.rows) + " rows");
     SelectFixture f({.heads = 2, .dim = 32, .entries = c.entries, .rows = c.rows, .entries_per_page = 64}, Seed(),
                     c.topk);
