@@ -24,7 +24,10 @@ void LinearSm90(const LinearSm90Params& p, cudaStream_t stream) {
   const bool few =
       p.weight.format == WeightFormat::kFp8 || (p.weight.format == WeightFormat::kBf16 && !p.round_activations);
   if (p.max_rows <= 16 && few) return LinearFewSm90(p, stream);
-  if (p.max_rows <= 64) return LinearSplitSm90(p, stream);
+  // Its blocks read rows for 64 outputs each, the last kernel's for 128; that one needs outputs enough for all of the
+  // GPU, and a short K, since a block has all of it.
+  const bool wide = (p.weight.out + 127) / 128 >= 132 && LinearChunks(p.weight.in) <= 2;
+  if (p.max_rows <= 64 && !wide) return LinearSplitSm90(p, stream);
   LinearWideSm90(p, stream);
 }
 
