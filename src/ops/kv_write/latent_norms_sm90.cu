@@ -40,8 +40,8 @@ __device__ void NormRows(const LatentNormsSm90Params& p, int thread, int warps, 
   const int rows = *p.rows;
   uint4 next = make_uint4(0, 0, 0, 0);
   int row = static_cast<int>(blockIdx.x), buffer = 0;  // sums of this row; the other holds those of the one before
-  if (works && row < rows) next = *reinterpret_cast<const uint4*>(p.latents + (row * width + from));
-  cuda::LetNextBegin();
+  // Whether the first row lives is not waited for.
+  if (works) next = cuda::LoadNow(p.latents + (row * width + from));
   for (; row < rows; row += static_cast<int>(gridDim.x), buffer ^= 1) {
     const sm90::Turns turns(p.rope + (row * rope_dim + column - cols + rope_dim), skip);
     float x[8];
@@ -69,6 +69,7 @@ __device__ void NormRows(const LatentNormsSm90Params& p, int thread, int warps, 
 __global__ __maxnreg__(kRegisters) void LatentNormsKernel(const LatentNormsSm90Params p, int query_warps) {
   __shared__ __align__(16) float warp_sums[2][2][32];
   const int thread = static_cast<int>(threadIdx.x), query_threads = query_warps * 32;
+  cuda::LetNextBegin();
   if (thread < query_threads) {
     NormRows<true>(p, thread, query_warps, 1, warp_sums[0]);
   } else {

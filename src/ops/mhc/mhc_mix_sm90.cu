@@ -48,7 +48,7 @@ __global__ __launch_bounds__(kThreads) void FinishKernel(const Args args) {
   cuda::LetNextBegin();
   cuda::WaitForPrevious();
   const int64_t row = blockIdx.x;
-  if (row >= *p.rows) return;
+  const bool live = row < *p.rows;  // not waited for
   const int64_t width = kStreams * p.hidden;
   // A chunk's output is the sum of its three parts.
   constexpr int kEach = (kMostChunks * kOutputs + kThreads - 1) / kThreads;
@@ -88,7 +88,7 @@ __global__ __launch_bounds__(kThreads) void FinishKernel(const Args args) {
   for (int lanes = 16; lanes > 0; lanes /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xFFFFFFFFu, sum, lanes));
   if (thread % 32 == 0) warp_sums[thread / 32] = sum;
   __syncthreads();
-  if (thread >= 32) return;
+  if (thread >= 32 || !live) return;
   float squares = 0;
   for (const float s : warp_sums) squares = __fadd_rn(squares, s);
   const float rms = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(squares, static_cast<float>(width)), p.rms_eps)));

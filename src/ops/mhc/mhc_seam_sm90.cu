@@ -120,26 +120,26 @@ __global__ __launch_bounds__(kCluster ? kClusterThreads : kMostThreads) void Sea
   if (thread < 32) sm90::ZeroBeyond(warp_sums, warps, lane);
   float weight[8] = {};
   if constexpr (kCluster) {
+    cuda::LetNextBegin();
     cuda::ClusterArriveRelaxed();
     if (works) sm90::LoadFloats(p.norm_weight + column, weight);
-    cuda::LetNextBegin();
   }
   cuda::WaitForPrevious();
   const int64_t row = kCluster ? static_cast<int>(blockIdx.x) / blocks : static_cast<int>(blockIdx.x);
-  const bool live = row < *p.rows;  // of all blocks of a cluster
-  if constexpr (kCluster) cuda::ClusterWait();
-  if (!live) return;
+  const bool live = row < *p.rows;  // of all blocks of a cluster, which do not wait for the answer
+  if (!kCluster && !live) return;
   __nv_bfloat16* streams = p.streams + row * kStreams * p.hidden + column;
   uint4 codes[kStreams];
   float u[8] = {};
   if (works) ExpandAndCollapse<kSlots>(p, row, streams, column, codes, u);
   const auto store_streams = [&] {
-    if (!works || p.y == nullptr) return;
+    if (!works || !live || p.y == nullptr) return;
 #pragma unroll
     for (int k = 0; k < kStreams; ++k) Store(streams + k * p.hidden, codes[k]);
   };
   const float sum = sm90::WarpSumOfSquares(u);
   if constexpr (kCluster) {
+    cuda::ClusterWait();
     if (lane < blocks) *cuda::InBlock(&warp_sums[warp], static_cast<uint32_t>(lane)) = sum;
     cuda::ClusterArrive();
     store_streams();  // not before: to arrive is to wait for what has been written
@@ -153,6 +153,7 @@ __global__ __launch_bounds__(kCluster ? kClusterThreads : kMostThreads) void Sea
   }
   const float scale = sm90::NormScale(warp_sums, warps, static_cast<int>(p.hidden), p.rms_eps);
   sm90::Normalise(u, weight, scale);
+  if (!live) return;
   if (works) numerics::StoreBf16x8(p.x + row * p.hidden + column, u);
   if (p.xq == nullptr) return;
   numerics::RoundFp8OverLanes(u);

@@ -69,10 +69,14 @@ Seam RunSeam(const Case& c, int32_t rows, int64_t max_rows, bool expand, int64_t
     codes.resize(size, 0x7FA5);
     return codes;
   };
+  const auto padded = [&](std::vector<float> v, int64_t each) {
+    v.resize(static_cast<size_t>(std::max(c.rows, max_rows) * each), NAN);
+    return v;
+  };
   const DeviceBuffer<uint16_t> y = ToDevice(poisoned(Codes(c.y), all * static_cast<size_t>(y_slots))),
                                streams = ToDevice(poisoned(Codes(c.streams), 4 * all));
-  const DeviceBuffer<float> post = ToDevice(c.post), comb = ToDevice(c.comb), pre = ToDevice(c.pre),
-                            weight = ToDevice(c.weight);
+  const DeviceBuffer<float> post = ToDevice(padded(c.post, 4)), comb = ToDevice(padded(c.comb, 16)),
+                            pre = ToDevice(padded(c.pre, 4)), weight = ToDevice(c.weight);
   const DeviceBuffer<uint16_t> x = ToDevice(std::vector<uint16_t>(all, 0x7FA5)),
                                xq = ToDevice(std::vector<uint16_t>(all, 0x7FA5));
   const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{rows});

@@ -114,14 +114,16 @@ __global__ __launch_bounds__(kThreads) void RouteKernel(const Args args) {
   const int experts = static_cast<int>(r.num_experts), topk = static_cast<int>(r.topk);
   auto* keys = reinterpret_cast<uint32_t*>(shared);  // [block_rows][experts]
   auto* scores = reinterpret_cast<float*>(keys + args.block_rows * experts);
+  cuda::LetNextBegin();
   for (int e = thread; e < experts; e += kThreads) masks[e] = make_uint2(0, 0);
   cuda::ClusterArrive();
-  cuda::LetNextBegin();
 
   cuda::WaitForPrevious();
   const int rows = *r.rows, first_row = static_cast<int>(blockIdx.x) * args.block_rows;
   const int own_rows = min(args.block_rows, rows - first_row);  // may be below 1
-  for (int i = thread; i < own_rows * experts; i += kThreads) {
+  // How many rows live is not waited for.
+  const int readable = min(args.block_rows, static_cast<int>(r.max_rows) - first_row);
+  for (int i = thread; i < readable * experts; i += kThreads) {
     const int row = first_row + i / experts, e = i % experts;
     const float* part = r.scores + int64_t{row} * experts + e;
     const bool image = r.is_image != nullptr && r.is_image[row] != 0;
