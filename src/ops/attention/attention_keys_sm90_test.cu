@@ -24,11 +24,11 @@ class AttentionKeysSm90Test : public cuda::DeviceTest {};
 // A block a scale, eight codes a thread.
 __global__ void ExpandWindows(const uint2* codes, uint4* out) {
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  out[i] = sm90::ExpandWindow(codes[threadIdx.x], blockIdx.x);
+  out[i] = sm90::ExpandWindow(codes[threadIdx.x], sm90::WindowScale(blockIdx.x));
 }
 __global__ void ExpandEntries(const uint32_t* codes, uint4* out) {
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  out[i] = sm90::ExpandEntry(codes[threadIdx.x], blockIdx.x);
+  out[i] = sm90::ExpandEntry(codes[threadIdx.x], sm90::EntryScale(blockIdx.x));
 }
 
 std::vector<uint16_t> Codes(const DeviceBuffer<uint4>& out) {
@@ -38,8 +38,8 @@ std::vector<uint16_t> Codes(const DeviceBuffer<uint4>& out) {
 }
 bool IsNan(uint16_t code) { return (code & 0x7FFF) > 0x7F80; }
 
-// One rounding of the product, infinity where it is too large; NaN with the NaN scale, whatever the codes. (Scale 0,
-// and NaN codes with another scale, are never written.)
+// One rounding of the product and kKeyScale, infinity where it is too large; NaN with the NaN scale, whatever the
+// codes. (Scale 0, and NaN codes with another scale, are never written.)
 TEST_F(AttentionKeysSm90Test, WindowCodesTimesScales) {
   constexpr size_t kThreads = 8 * 32;  // every code at each of a thread's eight places
   std::vector<uint8_t> codes(kThreads * 8);
@@ -56,7 +56,7 @@ TEST_F(AttentionKeysSm90Test, WindowCodesTimesScales) {
       if (scale == 255) {
         wrong += !IsNan(code);
       } else if ((codes[i] & 0x7F) != 0x7F) {
-        wrong += code != numerics::FloatToBf16(numerics::E4m3ToFloat(codes[i]) *
+        wrong += code != numerics::FloatToBf16(numerics::E4m3ToFloat(codes[i]) * sm90::kKeyScale *
                                                numerics::Ue8m0ToFloat(static_cast<uint8_t>(scale)));
       }
     }
@@ -81,7 +81,7 @@ TEST_F(AttentionKeysSm90Test, EntryCodesTimesScales) {
     for (size_t i = 0; i < kThreads * 8; ++i) {
       const uint16_t code = got[scale * kThreads * 8 + i];
       const float value = numerics::E2m1ToFloat(static_cast<uint8_t>(words[i / 8] >> (i % 8 * 4) & 15u));
-      const float product = value * numerics::E4m3ToFloat(static_cast<uint8_t>(scale));
+      const float product = value * numerics::E4m3ToFloat(static_cast<uint8_t>(scale)) * sm90::kKeyScale;
       wrong += scale == 0x7F ? !IsNan(code) : code != numerics::FloatToBf16(product);
       if (scale != 0x7F) {
         ASSERT_EQ(numerics::RoundToBf16(product), product);

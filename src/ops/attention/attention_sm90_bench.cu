@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "cuda/bench_device.cuh"
@@ -86,8 +87,12 @@ void Bench(int64_t rows) {
 }  // namespace
 }  // namespace senko::ops
 
-int main() {
-  return senko::cuda::MainOnDevice([] {
-    for (const int64_t rows : {1, 4, 8, 12, 13, 64, 132, 1024, 8192}) senko::ops::Bench(rows);
+// Arguments: numbers of rows, instead of the usual ones.
+int main(int argc, char** argv) {
+  std::vector<int64_t> rows;
+  for (int i = 1; i < argc; ++i) rows.push_back(std::atoll(argv[i]));
+  if (rows.empty()) rows = {1, 4, 8, 12, 13, 64, 132, 1024, 8192};
+  return senko::cuda::MainOnDevice([&rows] {
+    for (const int64_t n : rows) senko::ops::Bench(n);
   });
 }
