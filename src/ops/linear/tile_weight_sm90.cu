@@ -62,7 +62,7 @@ __global__ void TileKernel(Source s, uint4* tiles, int64_t count, TileFaults* fa
     for (int j = 0; j < 4; ++j) {
       for (int half = 0; half < 2; ++half) {
         if (s.format == WeightFormat::kFp4) {  // word k is step k
-          words[k] |= code(k, j, half) << (4 * j + 16 * half);
+          words[k] |= sm90::Fp4Tiles::Place(code(k, j, half), j, half);
         } else if (s.format == WeightFormat::kFp8) {  // words 2 step and 2 step + 1
           if (j / 2 != k % 2) continue;
           const uint32_t c = code(k / 2, j, half);

@@ -24,6 +24,16 @@ __device__ inline uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
+// One half of `pair` in both: an operand's modifier, where __byte_perm is an instruction.
+__device__ inline uint32_t BothHalves(uint32_t pair, bool high) {
+  uint32_t both;
+  if (high) {
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {high, high};\n}" : "=r"(both) : "r"(pair));
+  } else {
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {low, low};\n}" : "=r"(both) : "r"(pair));
+  }
+  return both;
+}
 // 2^power in both halves; power in [-126, 127].
 __device__ inline uint32_t PowerPairs(int power) {
   const uint32_t code = static_cast<uint32_t>(power + 127) << 7;
@@ -53,26 +63,34 @@ struct Fp8Tiles {
   }
 };
 
-// e2m1: word s is step s; fragment a_j has its pair in nibbles j and j + 4. Placed likewise a code is 2^-126 of its
-// value.
+// e2m1: word s is step s, and fragment a_j has its pair in both halves of the word, where the bits of four codes lie so
+// that few instructions place them (shifts, like masks, are at half of the rate that streaming needs): its sign to bit
+// 15 and the rest to bit 6 of each half, what is likewise 2^-126 of its value. a0's bits lie there already, a1's 3 bits
+// below, a2's 6 below, in the other half; a3's are spread over what is left.
 struct Fp4Tiles {
   static constexpr int kColumns = 64;
   static constexpr int kSteps = 4;
   static constexpr int kMaxScale = 127 + 1;
 
-  // Of byte `byte` of `scales`: 2^(scale - 127 + 126) in both halves.
+  // What fragment j's code of one half (the even column's is 0) adds to the word.
+  __host__ __device__ static uint32_t Place(uint32_t code, int j, int half) {
+    const uint32_t sign = code >> 3, rest = code & 7u;
+    if (j == 3) return (sign << 13 | rest >> 1 << 10 | (rest & 1u) << 14) << (16 * half);
+    return (sign << 9 | rest) << (j == 2 ? 16 * (1 - half) : 16 * half + 6 - 3 * j);
+  }
+  // Of byte `byte` of `scales`: 2^(scale - 127 + 126) in both halves. Bytes b and b + 2 share the work.
   __device__ static uint32_t Multiplier(uint32_t scales, int byte) {
-    return __byte_perm(scales, 0, 0x4040u + static_cast<uint32_t>(byte) * 0x0101u) * 128u + 0x3F003F00u;
+    const uint32_t both = __byte_perm(scales, 0, byte % 2 == 0 ? 0x4240 : 0x4341) * 128u + 0x3F003F00u;
+    return BothHalves(both, byte >= 2);
   }
   // `of_g` and `of_g8`: multipliers of outputs g and g + 8.
   __device__ static void Expand(uint32_t w, uint32_t of_g, uint32_t of_g8, uint32_t (&a)[4]) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      // Both places of a nibble, sign to bit 15 and the rest to bit 6, by one product: shifts, like the masks, are at
-      // half of the rate that this needs, and multiplication is another unit's.
-      const uint32_t nibbles = (j < 2 ? w : w >> 8) & (j % 2 == 0 ? 0x000F000Fu : 0x00F000F0u);
-      a[j] = MultiplyPairs(nibbles * (j % 2 == 0 ? 0x1040u : 0x0104u) & 0x81C081C0u, j % 2 == 0 ? of_g : of_g8);
-    }
+    constexpr uint32_t kPlaces = 0x81C081C0u;
+    const uint32_t turned = __funnelshift_r(w, w, 10);
+    a[0] = MultiplyPairs(w & kPlaces, of_g);
+    a[1] = MultiplyPairs(w * 8u & kPlaces, of_g8);
+    a[2] = MultiplyPairs(turned & kPlaces, of_g);
+    a[3] = MultiplyPairs((turned & 0x001B001Bu) * 0x1084u & kPlaces, of_g8);
   }
 };
 
