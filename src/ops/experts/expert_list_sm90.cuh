@@ -63,11 +63,11 @@ __device__ uint32_t RowOf(const ExpertList& l, const ExpertItem& item, int row) 
 __device__ inline float UpTo(float x, float limit) { return x > limit ? limit : x; }
 __device__ inline float DownTo(float x, float limit) { return x < limit ? limit : x; }
 
-// results: [row][gate, up] of 64 columns. Every warp of the 256 threads comes with all its lanes.
-template <int kRows>
+// results: [row][gate, up] of 64 columns. Every warp of the kThreads threads comes with all its lanes.
+template <int kRows, int kThreads>
 __device__ void StoreSwiglu(const ExpertList& l, const ExpertItem& item, int64_t first_column,
                             const __nv_bfloat16* results, int thread) {
-  for (int i = thread; i < kRows * 8; i += 256) {
+  for (int i = thread; i < kRows * 8; i += kThreads) {
     const int row = i / 8, piece = i % 8;
     const bool live = row < item.count;
     float weight = 1.0f;
@@ -97,11 +97,11 @@ __device__ void StoreSwiglu(const ExpertList& l, const ExpertItem& item, int64_t
 }
 
 // results: [row][output] of 128 outputs.
-template <int kRows>
+template <int kRows, int kThreads>
 __device__ void StoreDown(const ExpertList& l, const ExpertItem& item, int64_t first_column,
                           const __nv_bfloat16* results, int thread) {
   const int pieces = static_cast<int>(min(int64_t{kWideOutputs}, l.out - first_column)) / 8;
-  for (int i = thread; i < kRows * (kWideOutputs / 8); i += 256) {
+  for (int i = thread; i < kRows * (kWideOutputs / 8); i += kThreads) {
     const int row = i / (kWideOutputs / 8), piece = i % (kWideOutputs / 8);
     if (row >= item.count || piece >= pieces) continue;
     const int64_t pair = PairAt(l, item.first + row);
@@ -110,19 +110,19 @@ __device__ void StoreDown(const ExpertList& l, const ExpertItem& item, int64_t f
   }
 }
 
-template <int kRows, bool kUp>
+template <int kRows, bool kUp, int kThreads>
 __device__ void StoreResults(const ExpertList& l, const ExpertItem& item, int64_t pair_of_tiles,
                              const __nv_bfloat16* results, int thread) {
   if constexpr (kUp) {
-    StoreSwiglu<kRows>(l, item, pair_of_tiles * kTileOutputs, results, thread);
+    StoreSwiglu<kRows, kThreads>(l, item, pair_of_tiles * kTileOutputs, results, thread);
   } else {
-    StoreDown<kRows>(l, item, pair_of_tiles * kWideOutputs, results, thread);
+    StoreDown<kRows, kThreads>(l, item, pair_of_tiles * kWideOutputs, results, thread);
   }
 }
 
-// Both products of few rows (experts_stream_sm90.cu): items of 8 pairs, and the shared expert's rows, at most
+// Both products of few rows (experts_stream_sm90.cu): items of 8, 16 or 32 pairs, and the shared expert's rows, at most
 // kStreamSharedRows, beside them in the same launch (inter 0: none).
-inline constexpr int64_t kStreamSharedRows = 64;
+inline constexpr int64_t kStreamRows = 32, kStreamSharedRows = 64;
 struct StreamLists {
   WeightFormat format;  // of `routed`; `shared` is kFp8
   ExpertList routed, shared;
@@ -131,5 +131,11 @@ struct StreamLists {
 };
 template <bool kUp>
 void LaunchStream(const StreamLists& lists, cudaStream_t stream);
+
+// One list's product of many rows (experts_wide_sm90.cu), items of at most 128 pairs.
+template <bool kUp>
+void LaunchMany(WeightFormat format, const ExpertList& l, cudaStream_t stream);
+
+int Multiprocessors();  // of this thread's GPU
 
 }  // namespace senko::ops::sm90

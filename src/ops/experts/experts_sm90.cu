@@ -1,81 +1,26 @@
 // Two grouped products: up, whose blocks have gate and up of the same 64 columns and end with SwiGLU, and down. Items
-// of 8 pairs stream (experts_stream_sm90.cu), larger ones use wgmma (wide_sm90.cuh).
+// of up to 32 pairs stream (experts_stream_sm90.cu), larger ones use wgmma (experts_wide_sm90.cu).
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "cuda/check.h"
-#include "cuda/launch.h"
-#include "cuda/ptx.cuh"
 #include "ops/experts/expert_list_sm90.cuh"
 #include "ops/experts/experts_sm90.h"
-#include "ops/linear/wide_sm90.cuh"
 
 namespace senko::ops {
+
+int sm90::Multiprocessors() {
+  int device = 0, count = 0;
+  SENKO_CUDA(cudaGetDevice(&device));
+  SENKO_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
+
 namespace {
 
 using namespace sm90;  // NOLINT: the products
-
-template <typename Tiles, int kRows, bool kUp>
-__global__ __launch_bounds__(kWideThreads, 1) void ExpertsKernel(const ExpertList l) {
-  extern __shared__ __align__(128) uint8_t shared[];
-  const WideRing<Tiles, kRows> ring(shared);
-  __syncthreads();
-  cuda::WaitForPrevious();
-  ExpertItem item;
-  if (!FindItem(l, blockIdx.y, &item)) return;
-  const int64_t first = item.expert * l.num_tiles + int64_t{blockIdx.x} * kWideConsumers;
-  const int64_t left = l.num_tiles - int64_t{blockIdx.x} * kWideConsumers;
-  const WideWeights weights{l.tiles + first * l.tile_bytes, l.scales + first * l.tile_scale_bytes, l.in,
-                            l.chunk_columns, static_cast<int>(min(int64_t{kWideConsumers}, left))};
-  if (threadIdx.x < 128) {
-    cuda::ShrinkRegisters<kWideProducerRegisters>();
-    WideProduce(ring, weights, l.x, [&](int row) { return row < item.count ? RowOf<kUp>(l, item, row) : kNoRow; });
-    cuda::LetNextBegin();
-  } else {
-    cuda::GrowRegisters<kWideConsumerRegisters>();
-    const int consumer = static_cast<int>(threadIdx.x) / 128 - 1;
-    float total[kRows / 2];
-    WideConsume(ring, weights, consumer, total);
-    StoreResults<kRows, kUp>(l, item, blockIdx.x, WideResults(ring, shared, consumer, total),
-                             static_cast<int>(threadIdx.x) - 128);
-  }
-}
-
-template <typename Tiles, int kRows, bool kUp>
-void LaunchWide(const ExpertList& l, cudaStream_t stream) {
-  constexpr int kShared = WideRing<Tiles, kRows>::kSharedBytes;
-  cuda::AllowSharedBytes<ExpertsKernel<Tiles, kRows, kUp>>(kShared);
-  cuda::Launch launch;
-  launch.grid = dim3(static_cast<unsigned>((l.num_tiles + kWideConsumers - 1) / kWideConsumers),
-                     static_cast<unsigned>(l.max_items));
-  launch.block = dim3(kWideThreads);
-  launch.shared_bytes = kShared;
-  launch.stream = stream;
-  cuda::Start(launch, ExpertsKernel<Tiles, kRows, kUp>, l);
-}
-
-template <typename Tiles, bool kUp>
-void LaunchRows(const ExpertList& l, cudaStream_t stream) {
-  switch (l.block) {
-    case 32:
-      return LaunchWide<Tiles, 32, kUp>(l, stream);
-    case 64:
-      return LaunchWide<Tiles, 64, kUp>(l, stream);
-    case 128:
-      return LaunchWide<Tiles, 128, kUp>(l, stream);
-    default:
-      SENKO_CHECK(false);
-  }
-}
-
-template <bool kUp>
-void LaunchFormat(WeightFormat format, const ExpertList& l, cudaStream_t stream) {
-  if (format == WeightFormat::kFp4) return LaunchRows<Fp4Tiles, kUp>(l, stream);
-  SENKO_CHECK(format == WeightFormat::kFp8);
-  LaunchRows<Fp8Tiles, kUp>(l, stream);
-}
 
 // What both kinds of experts have in common.
 template <bool kUp>
@@ -116,7 +61,7 @@ template <bool kUp>
 ExpertList Shared(const ExpertsSm90Params& p) {
   ExpertList l = ListOf<kUp>(p, p.shared, p.shared_h);
   l.count = p.rows;
-  l.block = std::max<int64_t>(32, ExpertBlock(p.max_rows, 1, 1));
+  l.block = std::max<int64_t>(64, ExpertBlock(p.max_rows, 1, 1));
   l.max_items = (p.max_rows + l.block - 1) / l.block;
   l.y = p.y + p.topk * p.weights.hidden;
   return l;
@@ -125,8 +70,9 @@ ExpertList Shared(const ExpertsSm90Params& p) {
 template <bool kUp>
 void Product(const ExpertsSm90Params& p, cudaStream_t stream) {
   const bool has_shared = p.shared.inter > 0;
-  const bool together = has_shared && p.block == 8 && p.max_rows <= kStreamSharedRows;
-  if (p.block == 8) {
+  const bool streams = p.block <= kStreamRows;
+  const bool together = has_shared && streams && p.max_rows <= kStreamSharedRows;
+  if (streams) {
     StreamLists lists{p.weights.format, Routed<kUp>(p), {}, 0, p.scratch};
     if (together) {
       lists.shared = Shared<kUp>(p);
@@ -134,9 +80,9 @@ void Product(const ExpertsSm90Params& p, cudaStream_t stream) {
     }
     LaunchStream<kUp>(lists, stream);
   } else {
-    LaunchFormat<kUp>(p.weights.format, Routed<kUp>(p), stream);
+    LaunchMany<kUp>(p.weights.format, Routed<kUp>(p), stream);
   }
-  if (has_shared && !together) LaunchFormat<kUp>(p.shared.format, Shared<kUp>(p), stream);
+  if (has_shared && !together) LaunchMany<kUp>(p.shared.format, Shared<kUp>(p), stream);
 }
 
 // Where rows begin is counted in 32 bits.
@@ -149,7 +95,8 @@ void CheckSizes(const ExpertTiles& w, int64_t rows, int64_t pairs) {
 
 int64_t ExpertBlock(int64_t rows, int64_t topk, int64_t num_experts) {
   const int64_t each = rows * topk / num_experts;  // where the kernels cross: experts_sm90_bench
-  if (each <= 10) return 8;
+  if (each <= 2) return 8;
+  if (each <= 10) return 16;
   if (each <= 32) return 32;
   return each <= 64 ? 64 : 128;
 }

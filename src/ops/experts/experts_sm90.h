@@ -27,7 +27,7 @@ struct ExpertTiles {
   const uint8_t* down_scales = nullptr;
 };
 
-// Pairs of an item (router_sm90.h) that suit a step of so many pairs: one of 8, 32, 64, 128.
+// Pairs of an item (router_sm90.h) that suit a step of so many pairs: one of 8, 16, 32, 64, 128.
 int64_t ExpertBlock(int64_t rows, int64_t topk, int64_t num_experts);
 
 // Where blocks leave each other sums of chunks. `shared_inter` 0: no shared expert.

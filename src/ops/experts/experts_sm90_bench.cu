@@ -1,11 +1,13 @@
 // Time of grouped experts in a graph, released sizes (FP4, 5,120 x 2,304, six of a row; the shared one in FP8), by rows
 // and experts. Rows choose evenly; the routed weights of a layer are larger than the L2 cache, and shared ones are
-// taken in turn.
+// taken in turn. Arguments: which of them, as EXPERTS/ROWS/BLOCK, "+" behind those with the shared one, e.g. 64/8/8+.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cuda/bench_device.cuh"
@@ -133,20 +135,28 @@ void Bench(const Weights& weights, const Weights& shared, int64_t experts, int64
 }  // namespace
 }  // namespace senko::ops
 
-int main() {
-  return senko::cuda::MainOnDevice([] {
-    using namespace senko::ops;  // NOLINT: the benchmark's
+int main(int argc, char** argv) {
+  using namespace senko::ops;  // NOLINT: the benchmark's
+  const std::set<std::string> asked(argv + 1, argv + argc);
+  return senko::cuda::MainOnDevice([&] {
     const Weights shared(WeightFormat::kFp8, kShared);
     for (const int64_t experts : {64, 384}) {
       const Weights weights(WeightFormat::kFp4, experts);
+      const auto bench = [&](int64_t rows, int64_t block, Parts parts) {
+        const std::string name = std::to_string(experts) + "/" + std::to_string(rows) + "/" + std::to_string(block) +
+                                 (parts == Parts::kBoth ? "+" : "");
+        if (asked.empty() || asked.contains(name)) Bench(weights, shared, experts, rows, block, parts);
+      };
       for (const int64_t rows : {1, 8, 64}) {
-        for (const int64_t block : {8, 32}) Bench(weights, shared, experts, rows, block, Parts::kRouted);
-        Bench(weights, shared, experts, rows, 8, Parts::kBoth);
+        for (const Parts parts : {Parts::kRouted, Parts::kBoth}) {
+          for (const int64_t block : {8, 16}) bench(rows, block, parts);
+        }
       }
       for (const int64_t rows : {256, 1024}) {
-        for (const int64_t block : {8, 32, 64, 128}) Bench(weights, shared, experts, rows, block, Parts::kRouted);
+        for (const int64_t block : {16, 32, 64, 128}) bench(rows, block, Parts::kRouted);
       }
-      Bench(weights, shared, experts, 8192, 128, Parts::kRouted);
+      bench(8192, 128, Parts::kRouted);
+      bench(8192, 128, Parts::kBoth);
     }
   });
 }

@@ -289,7 +289,7 @@ TEST_F(ExpertsSm90Test, AgreesWithTheReferenceAndWithItselfForEveryItem) {
     const Problem p = MakeProblem(s, random);
     const OnDevice d = Upload(p.layer);
     const std::vector<float> all = RunExperts(d, p.layer, p.codes, p.routing, s.rows, s.topk, 128);
-    for (const int64_t block : {8, 32, 64}) {
+    for (const int64_t block : {8, 16, 32, 64}) {
       const std::vector<float> other = RunExperts(d, p.layer, p.codes, p.routing, s.rows, s.topk, block);
       int64_t wrong = 0;
       for (size_t i = 0; i < all.size(); ++i) wrong += std::memcmp(&all[i], &other[i], 4) != 0;
@@ -311,7 +311,7 @@ TEST_F(ExpertsSm90Test, EverySettingIsTheReferences) {
     std::vector<std::vector<float>> results;
     for (const Setting& setting : {Setting{true, 10, true}, Setting{false, 10, true}, Setting{true, 0, true},
                                    Setting{true, 10, false}, Setting{false, 0, false}}) {
-      for (const int64_t block : {8, 32, 128}) {
+      for (const int64_t block : {8, 16, 128}) {
         const std::vector<float> got = RunExperts(d, p.layer, p.codes, p.routing, s.rows, s.topk, block, setting);
         if (block == 8) {
           CompareWithReference(p, got, setting);
@@ -337,7 +337,7 @@ TEST_F(ExpertsSm90Test, ANanReachesItsPairs) {
   const std::vector<float> clean = RunExperts(d, p.layer, p.codes, p.routing, s.rows, s.topk, 8);
   p.codes[static_cast<size_t>(9 * s.hidden + 100)] = 0x7FC1;
   p.routing.weights[static_cast<size_t>(30 * s.topk + 1)] = NAN;
-  for (const int64_t block : {8, 32, 64, 128}) {
+  for (const int64_t block : {8, 16, 32, 64, 128}) {
     const std::vector<float> got = RunExperts(d, p.layer, p.codes, p.routing, s.rows, s.topk, block);
     for (size_t i = 0; i < got.size(); ++i) {
       const auto slot = static_cast<int64_t>(i) / s.hidden, row = slot / (s.topk + 1), k = slot % (s.topk + 1);
@@ -375,7 +375,7 @@ TEST_F(ExpertsSm90Test, TheSharedExpertBesideThem) {
     const std::vector<float> alone =
         RunExperts(d_shared, q.layer, p.codes, everyone, s.rows, 1, 128, {false, 10, true});
     for (const int64_t rows : {int64_t{1}, int64_t{3}, int64_t{8}, int64_t{9}, int64_t{37}, int64_t{64}, s.rows}) {
-      for (const int64_t block : {8, 32}) {
+      for (const int64_t block : {8, 16, 32, 64}) {
         const std::vector<uint16_t> codes(p.codes.begin(), p.codes.begin() + rows * s.hidden);
         const Step step(d, p.layer, codes, FirstRows(p.routing, rows, s.topk), rows, s.topk, block, {}, &d_shared);
         for (int run = 0; run < 3; ++run) {
@@ -418,7 +418,7 @@ TEST_F(ExpertsSm90Test, AGraphServesOtherCounts) {
     const Routing routing = FirstRows(p.routing, max_rows, s.topk);
     const std::vector<uint16_t> codes(p.codes.begin(), p.codes.begin() + max_rows * s.hidden);
     const std::vector<float> all = run(Step(d, p.layer, codes, routing, max_rows, s.topk, 64, {}, &d_shared));
-    for (const int64_t block : {8, 32, 64, 128}) {
+    for (const int64_t block : {8, 16, 32, 64, 128}) {
       const Step step(d, p.layer, codes, routing, max_rows, s.topk, block, {}, &d_shared);
       cuda::CapturedGraph graph([&](cudaStream_t stream) { step.Launch(stream); });
       const auto most = static_cast<int32_t>(max_rows);

@@ -1,8 +1,13 @@
 // Products of few rows. Blocks of one wave share all units evenly (stream_sm90.cuh): first those of the shared expert,
-// whose weights are asked for before the kernel ahead has ended, then a run of the routed ones. A job, the chunks of
-// two tiles of an item, that lies within one block is summed up there. Of any other, each block leaves its chunks' sums
-// in memory; who had the first chunk waits for them at the very end of its own work and adds them in order. Nobody
-// waits before having left all of its own sums, so nobody waits for ever.
+// then a run of the routed ones. A job, the chunks of two tiles of an item, that lies within one block is summed up
+// there. Of any other, each block leaves its chunks' sums in memory; who had the first chunk waits for them at the very
+// end of its own work and adds them in order. Nobody waits before having left all of its own sums, so nobody waits for
+// ever; who has waited for a second traps, so that a fault of ours shows.
+//
+// Weights are asked for before the kernel ahead has ended, as many as the ring takes: up's of the shared expert, down's
+// of all experts. The latter are found in the lists of items, which the router wrote two kernels ahead: up's kernel
+// waits for its predecessors on every path before it lets down's begin or ends, so what they wrote is in memory then,
+// and is read past the first-level cache. x, h, y and the sums belong to the kernels ahead until WaitForPrevious.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -19,7 +24,8 @@ namespace sm90 {
 namespace {
 
 constexpr int kMaxBlocks = 264;  // two a multiprocessor: all of them run at once, or they could wait for each other
-constexpr int kOctetFloats = 4 * kStreamConsumers;  // sums of 8 rows and 128 outputs
+constexpr int kOctetFloats = 8 * kUnitTiles * kTileOutputs;     // sums of 8 rows and 128 outputs
+constexpr int kMostOctets = static_cast<int>(kStreamRows) / 8;  // of a routed item
 constexpr int kMaxSharedJobs = static_cast<int>(kExpertTicketBytes / 4) - kMaxBlocks;
 
 struct StreamArgs {
@@ -27,20 +33,21 @@ struct StreamArgs {
   int shared_units;
   int shared_weight;   // what a unit of the shared expert costs, in routed ones
   uint32_t* tickets;   // chunks that have arrived: [blocks] of the job a block began last, then [shared jobs]
-  float* sums;         // [blocks][chunks][kOctetFloats]
-  float* shared_sums;  // [shared units][kOctets][kOctetFloats]
+  float* sums;         // [blocks][chunks][kOctets][kOctetFloats]
+  float* shared_sums;  // [shared units][kSharedOctets][kOctetFloats]
 };
 
 // Who has which units: about the same cost each.
 struct Division {
-  int blocks, shared_units, units, weight;
-  bool even;
+  int blocks, shared_units, units = 0, weight;
+  bool even = false;
 
-  __device__ Division(const StreamArgs& args, int routed_units)
-      : blocks(static_cast<int>(gridDim.x)),
-        shared_units(args.shared_units),
-        units(routed_units),
-        weight(args.shared_weight) {
+  __device__ explicit Division(const StreamArgs& args)
+      : blocks(static_cast<int>(gridDim.x)), shared_units(args.shared_units), weight(args.shared_weight) {}
+  // As many as there are items for, which the router has left in memory by now.
+  template <typename Tiles>
+  __device__ void AddRouted(const StreamArgs& args, const StreamUnits<Tiles>& routed) {
+    units = min(__ldcg(args.routed.count), static_cast<int>(args.routed.max_items)) * routed.OfItem();
     const int most_shared = (shared_units + blocks - 1) / blocks;
     even = (units + weight * shared_units) / blocks >= weight * most_shared;
   }
@@ -51,7 +58,12 @@ struct Division {
   }
 };
 
-__device__ void SyncConsumers() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+__device__ ExpertItem ItemAt(const ExpertList& l, int item) {
+  const int32_t* at = &l.items[item].expert;
+  return {__ldcg(at), __ldcg(at + 1), __ldcg(at + 2)};
+}
+
+__device__ void SyncConsumers() { asm volatile("bar.sync 1, %0;" ::"n"(kStreamConsumers) : "memory"); }
 
 // All consumers: what they have written so far counts as `chunks` of the job.
 __device__ void HandIn(uint32_t* ticket, int chunks) {
@@ -61,11 +73,13 @@ __device__ void HandIn(uint32_t* ticket, int chunks) {
     atomicAdd(ticket, static_cast<uint32_t>(chunks));
   }
 }
+constexpr uint32_t kMostPolls = 1u << 26;  // half a minute
 // All consumers: until all chunks of the job have arrived. Leaves the ticket as it was found.
 __device__ void Collect(uint32_t* ticket, int chunks) {
   if (threadIdx.x == 0) {
-    uint32_t arrived;
+    uint32_t arrived, asked = 0;
     do {
+      if (++asked == kMostPolls) __trap();
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(ticket) : "memory");
     } while (arrived != static_cast<uint32_t>(chunks));
     *ticket = 0;
@@ -74,45 +88,98 @@ __device__ void Collect(uint32_t* ticket, int chunks) {
   SyncConsumers();
 }
 
-__device__ void StoreSums(float* to, const float (&sums)[4]) {
-  __stcg(reinterpret_cast<float4*>(to) + threadIdx.x, make_float4(sums[0], sums[1], sums[2], sums[3]));
+using OctetSums = float[kUnitTiles][4];
+__device__ void StoreSums(float* to, const OctetSums& sums) {
+#pragma unroll
+  for (int t = 0; t < kUnitTiles; ++t) {
+    __stcg(reinterpret_cast<float4*>(to) + t * kStreamConsumers + threadIdx.x,
+           make_float4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]));
+  }
 }
-__device__ void AddSums(float (&total)[4], const float* from) {
-  const float4 sums = __ldcg(reinterpret_cast<const float4*>(from) + threadIdx.x);
-  total[0] = __fadd_rn(total[0], sums.x);
-  total[1] = __fadd_rn(total[1], sums.y);
-  total[2] = __fadd_rn(total[2], sums.z);
-  total[3] = __fadd_rn(total[3], sums.w);
+__device__ void AddSums(OctetSums& total, const OctetSums& sums) {
+#pragma unroll
+  for (int t = 0; t < kUnitTiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) total[t][i] = __fadd_rn(total[t][i], sums[t][i]);
+  }
+}
+// Of chunk c, from + c * stride.
+__device__ void LoadTotal(OctetSums& total, const float* from, int chunks, int64_t stride) {
+#pragma unroll 4
+  for (int c = 0; c < chunks; ++c) {
+    OctetSums sums;
+#pragma unroll
+    for (int t = 0; t < kUnitTiles; ++t) {
+      const float4 four =
+          __ldcg(reinterpret_cast<const float4*>(from + c * stride) + t * kStreamConsumers + threadIdx.x);
+      sums[t][0] = four.x, sums[t][1] = four.y, sums[t][2] = four.z, sums[t][3] = four.w;
+    }
+    AddSums(total, sums);
+  }
 }
 
-// total: of the warp's outputs, rows 2 t and 2 t + 1: (g, g, g + 8, g + 8).
+// Rows 8 octet on of an item: rounded, and out of the block.
 template <bool kUp>
-__device__ void StoreTotal(const ExpertList& l, const ExpertItem& item, int tile_pair, __nv_bfloat16* results,
-                           const float (&total)[4]) {
+__device__ void StoreTotal(const ExpertList& l, const ExpertItem& item, int octet, int tile_pair,
+                           __nv_bfloat16* results, const OctetSums& total) {
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   __nv_bfloat16* at = results + lane % 4 * 2 * kWideResultPitch + warp * 16 + lane / 4;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) at[i % 2 * kWideResultPitch + i / 2 * 8] = __float2bfloat16_rn(total[i]);
+  for (int t = 0; t < kUnitTiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      at[i % 2 * kWideResultPitch + t * kTileOutputs + i / 2 * 8] = __float2bfloat16_rn(total[t][i]);
+    }
+  }
   SyncConsumers();
-  StoreResults<kStreamRows, kUp>(l, item, tile_pair, results, thread);
+  StoreResults<8, kUp, kStreamConsumers>(l, {item.expert, item.first + octet * 8, min(8, item.count - octet * 8)},
+                                         tile_pair, results, thread);
   SyncConsumers();
 }
 
+// The producer warp, before the kernel ahead has ended: the weights of its first stages. Returns how many.
+template <typename Tiles, typename Shape>
+__device__ int BringEarly(const StreamArgs& args, const Division& division, const StreamUnits<Tiles>& routed,
+                          uint32_t shared) {
+  const int block = static_cast<int>(blockIdx.x);
+  RingPlace<Shape> place;
+  int early = 0;
+  const auto bring = [&]<typename T>(const StreamUnits<T>& units, const ExpertList& l, int begin, int end) {
+    for (int u = begin; u < end && early < Shape::kStages; ++u) {
+      const StreamUnit unit = UnitAt(units, u);
+      const int64_t expert = l.items != nullptr ? __ldcg(&l.items[unit.item].expert) : 0;
+      for (int at = 0; at < unit.blocks && early < Shape::kStages; at += Shape::template kBlocks<T>) {
+        if (threadIdx.x == kStreamConsumers) BringWeights<Shape, T>(l, expert, unit, at, place, shared);
+        place.Advance();
+        ++early;
+      }
+    }
+  };
+  if (args.shared_units > 0) {
+    bring(StreamUnits<Fp8Tiles>(args.shared), args.shared, division.SharedBegin(block),
+          division.SharedBegin(block + 1));
+  }
+  bring(routed, args.routed, division.Begin(block), division.Begin(block + 1));
+  return early;
+}
+
+// The producer warp: all stages, but of the first `early` only the rows.
 template <bool kUp, typename Tiles, typename Shape>
-__device__ void Produce(const StreamArgs& args, const Division& division, uint32_t shared, int early) {
+__device__ void Produce(const StreamArgs& args, const Division& division, const StreamUnits<Tiles>& routed,
+                        uint32_t shared, int early) {
   const int block = static_cast<int>(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   RingPlace<Shape> place;
   place.parity = 1;  // nothing is in the way in the first round
   const auto bring = [&]<typename T>(const StreamUnits<T>&, const ExpertList& l, int64_t expert, const StreamUnit& unit,
                                      int rows, const auto& row_of) {
-    for (int s = 0; s < unit.stages; ++s) {
+    for (int at = 0; at < unit.blocks; at += Shape::template kBlocks<T>) {
       cuda::WaitBarrier(place.Empty(shared), place.parity);
       if (early > 0) {
         --early;
       } else if (lane == 0) {
-        BringWeights<T>(l, expert, unit, s, place.At(shared), place.Full(shared));
+        BringWeights<Shape, T>(l, expert, unit, at, place, shared);
       }
-      BringRows<T>(l, unit, s, rows, row_of, place.At(shared));
+      BringRows<Shape, T>(l, unit, at, rows, row_of, place.At(shared));
       cuda::ArriveAfterCopies(place.Full(shared));
       place.Advance();
     }
@@ -125,40 +192,66 @@ __device__ void Produce(const StreamArgs& args, const Division& division, uint32
             [&](int row) { return static_cast<uint32_t>(row * (args.shared.in / 8)); });
     }
   }
-  const StreamUnits<Tiles> units(args.routed);
   int known = -1;
   ExpertItem item{};
   uint32_t mine = 0;  // where row `lane` begins
   for (int u = division.Begin(block); u < division.Begin(block + 1); ++u) {
-    const StreamUnit unit = UnitAt(units, u);
+    const StreamUnit unit = UnitAt(routed, u);
     if (unit.item != known) {
       known = unit.item;
-      item = args.routed.items[known];
+      item = ItemAt(args.routed, known);
       mine = lane < item.count ? RowOf<kUp>(args.routed, item, lane) : 0;
     }
-    bring(units, args.routed, item.expert, unit, item.count,
+    bring(routed, args.routed, item.expert, unit, item.count,
           [&](int row) { return __shfl_sync(0xFFFFFFFFu, mine, row); });
   }
 }
 
-// The sums of a unit, of this warp's outputs.
-template <typename Tiles, int kOctets, typename Shape>
-__device__ void SumUnit(const ExpertList& l, const StreamUnit& unit, const uint8_t* shared, uint32_t fp8_scales,
-                        RingPlace<Shape>& place, float (&sums)[kOctets][4]) {
+// Lane b: the scale of block b of the unit's chunk, of this warp's outputs of either e4m3 tile. 0 where there is none.
+using Fp8Scales = uint32_t[kUnitTiles];
+__device__ void LoadFp8Scales(const ExpertList& l, int64_t expert, const StreamUnit& unit, Fp8Scales& scales) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const bool works = 2 * unit.tile_pair + warp / 4 < l.num_tiles;
+#pragma unroll
+  for (int t = 0; t < kUnitTiles; ++t) {
+    const int64_t tile = kUnitTiles * unit.tile_pair + t;
+    scales[t] = 0;
+    if (tile >= l.num_tiles || lane >= unit.blocks) continue;
+    scales[t] = __ldg(l.scales + (expert * l.num_tiles + tile) * l.tile_scale_bytes + warp / 2 * (l.in / 32) +
+                      unit.first_block + lane);
+  }
+}
+
+// The sums of a unit, of this warp's outputs and the first `octets` octets. An item's second tile may not be there:
+// what is in its place then is stored nowhere.
+template <typename Tiles, int kOctets, typename Shape>
+__device__ void SumUnit(const StreamUnit& unit, const uint8_t* shared, int octets, const Fp8Scales& scales,
+                        RingPlace<Shape>& place, StreamSums<kOctets>& sums) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t base = cuda::SharedAddress(shared);
 #pragma unroll
-  for (int o = 0; o < kOctets; ++o) {
+  for (auto& octet : sums) {
 #pragma unroll
-    for (float& v : sums[o]) v = 0;
+    for (auto& tile : octet) {
+#pragma unroll
+      for (float& v : tile) v = 0;
+    }
   }
-  for (int s = 0; s < unit.stages; ++s) {
+  for (int at = 0; at < unit.blocks; at += Shape::template kBlocks<Tiles>) {
     cuda::WaitBarrier(place.Full(base), place.parity);
-    if (works) {
-      MultiplyStage<Tiles, kOctets>(shared, place.slot * Shape::kStageBytes, warp, lane,
-                                    min(kStageBlocks, unit.blocks - s * kStageBlocks), fp8_scales, s * kStageBlocks,
-                                    sums);
+    const auto multiply = [&]<int kUsed>(std::integral_constant<int, kUsed>) {
+      MultiplyStage < Shape, Tiles,
+          kUsed<kOctets ? kUsed : kOctets, kOctets>(shared, place.slot * Shape::kStageBytes, warp, lane,
+                                                    min(Shape::template kBlocks<Tiles>, unit.blocks - at), scales, at,
+                                                    sums);
+    };
+    if (kOctets == 1 || octets == 1) {
+      multiply(std::integral_constant<int, 1>());
+    } else if (kOctets == 2 || octets == 2) {
+      multiply(std::integral_constant<int, 2>());
+    } else if (kOctets == 4 || octets <= 4) {
+      multiply(std::integral_constant<int, 4>());
+    } else {
+      multiply(std::integral_constant<int, kOctets>());
     }
     __syncwarp();
     if (lane == 0) cuda::Arrive(place.Empty(base));
@@ -166,80 +259,84 @@ __device__ void SumUnit(const ExpertList& l, const StreamUnit& unit, const uint8
   }
 }
 
-// Lane b: the scale of block b of the unit's chunk, of this warp's 32 outputs of an e4m3 tile. 0 where there is none.
-__device__ uint32_t Fp8Scale(const ExpertList& l, int64_t expert, const StreamUnit& unit) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int tile = 2 * unit.tile_pair + warp / 4;
-  if (tile >= l.num_tiles || lane >= unit.blocks) return 0;
-  return __ldg(l.scales + (expert * l.num_tiles + tile) * l.tile_scale_bytes + warp % 4 / 2 * (l.in / 32) +
-               unit.first_block + lane);
-}
+__device__ int OctetsOf(int rows) { return (rows + 7) / 8; }
 
-template <bool kUp, typename Tiles, int kOctets>
-__device__ void Consume(const StreamArgs& args, const Division& division, uint8_t* shared) {
-  using Shape = StreamShape<kOctets>;
+template <bool kUp, typename Tiles, typename Shape>
+__device__ void Consume(const StreamArgs& args, const Division& division, const StreamUnits<Tiles>& units,
+                        uint8_t* shared) {
   constexpr bool kIsFp8 = std::is_same_v<Tiles, Fp8Tiles>;
+  constexpr int kOctets = Shape::kOctets, kSharedOctets = Shape::kSharedOctets;
   const int block = static_cast<int>(blockIdx.x);
   auto* results = reinterpret_cast<__nv_bfloat16*>(shared + Shape::kResultsAt);
   RingPlace<Shape> place;
 
   const int shared_begin = division.SharedBegin(block), shared_end = division.SharedBegin(block + 1);
+  const int shared_rows = shared_begin < shared_end ? *args.shared.count : 0;
   if (shared_begin < shared_end) {
-    const StreamUnits<Fp8Tiles> units(args.shared);
+    const StreamUnits<Fp8Tiles> of_shared(args.shared);
     for (int u = shared_begin; u < shared_end; ++u) {
-      const StreamUnit unit = UnitAt(units, u);
-      float sums[kOctets][4];
-      SumUnit<Fp8Tiles, kOctets>(args.shared, unit, shared, Fp8Scale(args.shared, 0, unit), place, sums);
+      const StreamUnit unit = UnitAt(of_shared, u);
+      Fp8Scales scales;
+      LoadFp8Scales(args.shared, 0, unit, scales);
+      StreamSums<kSharedOctets> sums;
+      SumUnit<Fp8Tiles, kSharedOctets>(unit, shared, OctetsOf(shared_rows), scales, place, sums);
 #pragma unroll
-      for (int o = 0; o < kOctets; ++o)
-        StoreSums(args.shared_sums + (int64_t{u} * kOctets + o) * kOctetFloats, sums[o]);
+      for (int o = 0; o < kSharedOctets; ++o) {
+        if (o * 8 >= shared_rows) break;
+        StoreSums(args.shared_sums + (int64_t{u} * kSharedOctets + o) * kOctetFloats, sums[o]);
+      }
       HandIn(args.tickets + gridDim.x + unit.job, 1);
     }
   }
 
-  const StreamUnits<Tiles> units(args.routed);
   const int begin = division.Begin(block), end = division.Begin(block + 1), chunks = units.chunks;
   const auto sums_of = [&](int owner, int chunk) {
-    return args.sums + (int64_t{owner} * chunks + chunk) * kOctetFloats;
+    return args.sums + (int64_t{owner} * chunks + chunk) * (kOctets * kOctetFloats);
   };
   for (int u = begin; u < end;) {
     StreamUnit unit = UnitAt(units, u);
-    const ExpertItem item = args.routed.items[unit.item];
+    const ExpertItem item = ItemAt(args.routed, unit.item);
     const int job_begin = u - unit.chunk, job_end = min(job_begin + chunks, end);
     const bool whole = unit.chunk == 0 && job_end - u == chunks;
     int owner = block;
     while (division.Begin(owner) > job_begin) --owner;
     const int first = u;
-    float total[4] = {};
+    StreamSums<kOctets> total = {};
     for (; u < job_end; ++u) {
       unit = UnitAt(units, u);
-      float sums[1][4];
-      SumUnit<Tiles, 1>(args.routed, unit, shared, kIsFp8 ? Fp8Scale(args.routed, item.expert, unit) : 0, place, sums);
-      if (whole) {
+      Fp8Scales scales = {};
+      if constexpr (kIsFp8) LoadFp8Scales(args.routed, item.expert, unit, scales);
+      StreamSums<kOctets> sums;
+      SumUnit<Tiles, kOctets>(unit, shared, OctetsOf(item.count), scales, place, sums);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) total[i] = __fadd_rn(total[i], sums[0][i]);
-      } else {
-        StoreSums(sums_of(owner, unit.chunk), sums[0]);
+      for (int o = 0; o < kOctets; ++o) {
+        if (whole) {
+          AddSums(total[o], sums[o]);
+        } else if (o * 8 < item.count) {
+          StoreSums(sums_of(owner, unit.chunk) + o * kOctetFloats, sums[o]);
+        }
       }
     }
     if (whole) {
-      StoreTotal<kUp>(args.routed, item, unit.tile_pair, results, total);
+#pragma unroll
+      for (int o = 0; o < kOctets; ++o) {
+        if (o * 8 < item.count) StoreTotal<kUp>(args.routed, item, o, unit.tile_pair, results, total[o]);
+      }
     } else {
       HandIn(args.tickets + owner, u - first);
     }
   }
 
   if (shared_begin < shared_end) {
-    const StreamUnits<Fp8Tiles> units(args.shared);
-    const int rows = *args.shared.count;
-    for (int job = (shared_begin + units.chunks - 1) / units.chunks; job * units.chunks < shared_end; ++job) {
-      Collect(args.tickets + gridDim.x + job, units.chunks);
-      for (int o = 0; o < kOctets && o * 8 < rows; ++o) {
-        float total[4] = {};
-        for (int c = 0; c < units.chunks; ++c) {
-          AddSums(total, args.shared_sums + ((int64_t{job} * units.chunks + c) * kOctets + o) * kOctetFloats);
-        }
-        StoreTotal<kUp>(args.shared, {0, o * 8, min(8, rows - o * 8)}, job, results, total);
+    const StreamUnits<Fp8Tiles> of_shared(args.shared);
+    const int shared_chunks = of_shared.chunks;
+    for (int job = (shared_begin + shared_chunks - 1) / shared_chunks; job * shared_chunks < shared_end; ++job) {
+      Collect(args.tickets + gridDim.x + job, shared_chunks);
+      for (int o = 0; o * 8 < shared_rows; ++o) {
+        OctetSums total = {};
+        LoadTotal(total, args.shared_sums + (int64_t{job} * shared_chunks * kSharedOctets + o) * kOctetFloats,
+                  shared_chunks, kSharedOctets * kOctetFloats);
+        StoreTotal<kUp>(args.shared, {0, 0, shared_rows}, o, job, results, total);
       }
     }
   }
@@ -247,19 +344,23 @@ __device__ void Consume(const StreamArgs& args, const Division& division, uint8_
   const StreamUnit last = UnitAt(units, end - 1);
   const int job_begin = end - 1 - last.chunk;
   if (job_begin < begin || last.chunk == chunks - 1) return;
+  const ExpertItem item = ItemAt(args.routed, last.item);
   Collect(args.tickets + block, chunks);
-  float total[4] = {};
-  for (int c = 0; c < chunks; ++c) AddSums(total, sums_of(block, c));
-  StoreTotal<kUp>(args.routed, args.routed.items[last.item], last.tile_pair, results, total);
+  for (int o = 0; o * 8 < item.count; ++o) {
+    OctetSums total = {};
+    LoadTotal(total, sums_of(block, 0) + o * kOctetFloats, chunks, kOctets * kOctetFloats);
+    StoreTotal<kUp>(args.routed, item, o, last.tile_pair, results, total);
+  }
 }
 
-template <bool kUp, typename Tiles, int kOctets>
-__global__ __launch_bounds__(kStreamThreads,
-                             kOctets == 1 ? 3 : 2) void StreamKernel(const __grid_constant__ StreamArgs args) {
-  using Shape = StreamShape<kOctets>;
+template <bool kUp, typename Tiles, typename Shape>
+__global__ __launch_bounds__(kStreamThreads, 2) void StreamKernel(const __grid_constant__ StreamArgs args) {
   extern __shared__ __align__(128) uint8_t shared[];
   const uint32_t base = cuda::SharedAddress(shared);
-  int early = 0;  // stages of the shared expert whose weights do not wait for the kernel ahead; one thread knows
+  const StreamUnits<Tiles> routed(args.routed);
+  Division division(args);
+  const bool produces = threadIdx.x >= kStreamConsumers;
+  int early = 0;
   if (threadIdx.x == kStreamConsumers) {
     for (uint32_t i = 0; i < Shape::kStages; ++i) {
       cuda::InitBarrier(base + Shape::kBarriersAt + i * 8, 32 + 1);
@@ -267,54 +368,46 @@ __global__ __launch_bounds__(kStreamThreads,
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  const Division shared_division(args, 0);
-  if (threadIdx.x >= kStreamConsumers && args.shared_units > 0) {
-    const StreamUnits<Fp8Tiles> units(args.shared);
-    const int block = static_cast<int>(blockIdx.x);
-    for (int u = shared_division.SharedBegin(block); u < shared_division.SharedBegin(block + 1); ++u) {
-      const StreamUnit unit = UnitAt(units, u);
-      for (int s = 0; s < unit.stages && early < Shape::kStages; ++s, ++early) {
-        if (threadIdx.x != kStreamConsumers) continue;
-        const auto slot = static_cast<uint32_t>(early);
-        BringWeights<Fp8Tiles>(args.shared, 0, unit, s, base + slot * Shape::kStageBytes,
-                               base + Shape::kBarriersAt + slot * 8);
-      }
-    }
-  }
+  if (!kUp) division.AddRouted(args, routed);
+  if (produces) early = BringEarly<Tiles, Shape>(args, division, routed, base);
   __syncthreads();
   cuda::WaitForPrevious();
   cuda::LetNextBegin();
-  const StreamUnits<Tiles> units(args.routed);
-  const Division division(args, min(*args.routed.count, static_cast<int>(args.routed.max_items)) * units.OfItem());
-  if (threadIdx.x >= kStreamConsumers) {
-    Produce<kUp, Tiles, Shape>(args, division, base, early);
+  if (kUp) division.AddRouted(args, routed);
+  if (produces) {
+    Produce<kUp, Tiles, Shape>(args, division, routed, base, early);
   } else {
-    Consume<kUp, Tiles, kOctets>(args, division, shared);
+    Consume<kUp, Tiles, Shape>(args, division, routed, shared);
   }
-}
-
-int Multiprocessors() {
-  int device = 0, count = 0;
-  SENKO_CUDA(cudaGetDevice(&device));
-  SENKO_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
 }
 
 int64_t TilePairs(const ExpertList& l) { return (l.num_tiles + 1) / 2; }
 
-template <bool kUp, typename Tiles, int kOctets>
+template <bool kUp, typename Tiles, typename Shape>
 void Launch(const StreamArgs& args, int64_t units, cudaStream_t stream) {
-  constexpr int kShared = StreamShape<kOctets>::kSharedBytes;
-  cuda::AllowSharedBytes<StreamKernel<kUp, Tiles, kOctets>>(kShared);
+  cuda::AllowSharedBytes<StreamKernel<kUp, Tiles, Shape>>(Shape::kSharedBytes);
   cuda::Launch launch;
   launch.grid = dim3(static_cast<unsigned>(std::min<int64_t>({kMaxBlocks, 2 * Multiprocessors(), units})));
   launch.block = dim3(kStreamThreads);
-  launch.shared_bytes = kShared;
+  launch.shared_bytes = Shape::kSharedBytes;
   launch.stream = stream;
-  cuda::Start(launch, StreamKernel<kUp, Tiles, kOctets>, args);
+  cuda::Start(launch, StreamKernel<kUp, Tiles, Shape>, args);
 }
 
-size_t RoutedSumBytes(int64_t in) { return kMaxBlocks * static_cast<size_t>(LinearChunks(in)) * kOctetFloats * 4; }
+constexpr int kMostSharedOctets = static_cast<int>(kStreamSharedRows) / 8;
+template <bool kUp, typename Tiles>
+void LaunchShape(const StreamArgs& args, int64_t units, int64_t max_shared_rows, cudaStream_t stream) {
+  if (args.routed.block > 16)
+    return Launch<kUp, Tiles, StreamShape<kMostOctets, kMostSharedOctets>>(args, units, stream);
+  if (args.routed.block > 8 || max_shared_rows > 8) {
+    return Launch<kUp, Tiles, StreamShape<2, kMostSharedOctets>>(args, units, stream);
+  }
+  Launch<kUp, Tiles, StreamShape<1, 1>>(args, units, stream);
+}
+
+size_t RoutedSumBytes(int64_t in) {
+  return kMaxBlocks * static_cast<size_t>(LinearChunks(in)) * (kMostOctets * kOctetFloats * 4);
+}
 
 }  // namespace
 
@@ -335,12 +428,10 @@ void LaunchStream(const StreamLists& lists, cudaStream_t stream) {
   args.tickets = reinterpret_cast<uint32_t*>(lists.scratch);
   args.sums = reinterpret_cast<float*>(lists.scratch + kExpertTicketBytes);
   args.shared_sums = reinterpret_cast<float*>(lists.scratch + kExpertTicketBytes + RoutedSumBytes(lists.routed.in));
-  const bool many = lists.max_shared_rows > kStreamRows;
-  if (lists.format == WeightFormat::kFp4) {
-    return many ? Launch<kUp, Fp4Tiles, 8>(args, units, stream) : Launch<kUp, Fp4Tiles, 1>(args, units, stream);
-  }
+  SENKO_CHECK(lists.routed.block <= kMostOctets * 8);
+  if (lists.format == WeightFormat::kFp4) return LaunchShape<kUp, Fp4Tiles>(args, units, lists.max_shared_rows, stream);
   SENKO_CHECK(lists.format == WeightFormat::kFp8);
-  return many ? Launch<kUp, Fp8Tiles, 8>(args, units, stream) : Launch<kUp, Fp8Tiles, 1>(args, units, stream);
+  LaunchShape<kUp, Fp8Tiles>(args, units, lists.max_shared_rows, stream);
 }
 template void LaunchStream<true>(const StreamLists& lists, cudaStream_t stream);
 template void LaunchStream<false>(const StreamLists& lists, cudaStream_t stream);
