@@ -24,7 +24,12 @@ std::string CpuName() {
 }  // namespace
 
 Machine MeasureMachine(ThreadPool& pool) {
-  return {CpuName(), false, pool.size(), MeasureReadBandwidth(pool), MeasureFmaPeak(pool)};
+  Machine machine;
+  machine.name = CpuName();
+  machine.threads = pool.size();
+  machine.read_bytes_per_second = MeasureReadBandwidth(pool);
+  machine.fma_flops_per_second = MeasureFmaPeak(pool);
+  return machine;
 }
 
 Machine MeasureMachine(const std::string& device, ThreadPool& pool) {
@@ -36,7 +41,11 @@ Machine MeasureGpu() { throw Error(ErrorCode::kUnsupported, "this build has no C
 #endif
 
 Json ToJson(const Machine& m) {
-  if (m.gpu) return {{"gpu", m.name}, {"read_bytes_per_second", m.read_bytes_per_second}};
+  if (m.gpu) {
+    return {{"gpu", m.name},
+            {"read_bytes_per_second", m.read_bytes_per_second},
+            {"bf16_flops_per_second", m.bf16_flops_per_second}};
+  }
   return {{"cpu", m.name},
           {"threads", m.threads},
           {"read_bytes_per_second", m.read_bytes_per_second},
@@ -44,7 +53,10 @@ Json ToJson(const Machine& m) {
 }
 
 std::string ToText(const Machine& m) {
-  if (m.gpu) return fmt::format("{}: reads {:.2f} TB/s\n", m.name, m.read_bytes_per_second / 1e12);
+  if (m.gpu) {
+    return fmt::format("{}: reads {:.2f} TB/s, bf16 {:.0f} TFLOP/s\n", m.name, m.read_bytes_per_second / 1e12,
+                       m.bf16_flops_per_second / 1e12);
+  }
   return fmt::format("{}, {} threads: reads {:.2f} GB/s, float32 FMA {:.1f} GFLOP/s\n", m.name, m.threads,
                      m.read_bytes_per_second / 1e9, m.fma_flops_per_second / 1e9);
 }

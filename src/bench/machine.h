@@ -14,6 +14,9 @@ struct Machine {
   int threads = 0;                   // CPU
   double read_bytes_per_second = 0;  // of memory, far past the last-level cache
   double fma_flops_per_second = 0;   // CPU: float32, all threads
+  double bf16_flops_per_second = 0;  // GPU: tensor cores, at the clock that its power allows
+
+  double flops_per_second() const { return gpu ? bf16_flops_per_second : fma_flops_per_second; }
 };
 
 Machine MeasureMachine(ThreadPool& pool);

@@ -194,13 +194,10 @@ int RunBenchMixed(const BenchMixedOptions& options) {
 
 int RunBenchOps(const BenchOpsOptions& options) {
   ThreadPool pool(options.threads);
-  const bench::Machine machine = bench::MeasureMachine(pool);
+  const bench::Machine machine = bench::MeasureMachine(options.device, pool);
   if (!options.json) std::printf("%s", bench::ToText(machine).c_str());
-  std::vector<bench::OpResult> results;
-  for (const bench::OpCase& op : bench::OpCases()) {
-    if (op.name.find(options.filter) == std::string::npos) continue;
-    results.push_back(bench::RunOpCase(op, machine, pool));
-  }
+  const std::vector<bench::OpResult> results =
+      machine.gpu ? bench::RunGpuOpCases(options.filter, machine) : bench::RunOpCases(options.filter, machine, pool);
   if (results.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--filter " + options.filter + ": no operator case has that in its name");
   }

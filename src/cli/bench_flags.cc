@@ -85,9 +85,10 @@ void AddMixed(CLI::App& bench, BenchOptions& all) {
 }
 
 void AddOps(CLI::App& bench, BenchOptions& all) {
-  CLI::App* c = bench.add_subcommand("ops", "Every operator of the CPU at the released model's shapes");
+  CLI::App* c = bench.add_subcommand("ops", "Every operator at the released model's shapes");
   BenchOpsOptions& o = all.ops;
   c->add_option("--filter", o.filter, "Only cases whose name contains this");
+  c->add_option("--device", o.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   c->add_option("--threads", o.threads, "0 takes every CPU this process may use")
       ->check(Whole(0, kMaxThreads))
       ->capture_default_str();

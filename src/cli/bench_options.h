@@ -53,6 +53,7 @@ int RunBenchMixed(const BenchMixedOptions& options);
 
 struct BenchOpsOptions {
   std::string filter;
+  std::string device = "cpu";
   int threads = 0;
   bool json = false;
 };
