@@ -131,6 +131,8 @@ int RunGenerate(const GenerateOptions& options) {
       static_cast<long long>(prompt_tokens), prefill_rate, static_cast<long long>(generated), decode_rate,
       result.finish_reason.c_str(), MiB(weight_bytes), static_cast<long long>(config::KvBytesPerToken(config)),
       MiB(memory.peak_resident_bytes), MiB(memory.anonymous_bytes), MiB(run.executor->workspace_bytes()));
+  const std::string start = run.backend->DescribeStart();
+  if (!start.empty()) std::fprintf(stderr, "start: %s\n", start.c_str());
   return 0;
 }
 

@@ -43,6 +43,9 @@ class Backend {
   virtual void CheckCacheBytes(const ExecutorLimits& limits, int64_t bytes) const = 0;
   // What is taken and what is left, for a person; with such an executor. Empty where there is nothing to say.
   virtual std::string Describe(const ExecutorLimits& limits) const = 0;
+  // How long the parts of the start took, and how much memory really went, for a person; once the executor is there.
+  // Likewise empty.
+  virtual std::string DescribeStart() const { return {}; }
   virtual std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) = 0;
   // Of an executor made here. `max_drawn_rows`: the most rows that a step draws from.
   virtual std::unique_ptr<StepRunner> MakeRunner(Executor& executor, cache::SlotPool& slots,

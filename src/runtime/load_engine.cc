@@ -1,4 +1,6 @@
 // senko::LoadEngine: options to a running engine.
+#include <chrono>
+#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -12,6 +14,12 @@ void Between(const char* flag, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return;
   throw Error(ErrorCode::kInvalidArgument, std::string(flag) + " " + std::to_string(value) + ": must be between " +
                                                std::to_string(least) + " and " + std::to_string(most));
+}
+
+std::string Seconds(std::chrono::steady_clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f s", std::chrono::duration<double>(time).count());
+  return text;
 }
 
 constexpr int64_t kMany = int64_t{1} << 20;
@@ -36,6 +44,8 @@ std::unique_ptr<Engine> LoadEngine(const EngineOptions& given, const LoadProgres
   Between("--threads", options.threads, 0, 4096);
   config::ParseDecoderReplay(options.decoder_replay);
 
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
   if (progress) progress("checking the checkpoint", 0, 0);
   runtime::LoadOptions load;
   load.directory = options.model;
@@ -44,6 +54,7 @@ std::unique_ptr<Engine> LoadEngine(const EngineOptions& given, const LoadProgres
   load.block_size = options.block_size;
   load.load_format = options.load_format;
   runtime::LoadedModel loaded = runtime::LoadModel(load);
+  const auto checked = Clock::now();
 
   auto pool = std::make_unique<ThreadPool>(options.threads);
   const runtime::BackendOptions device{options.device, options.cuda_graphs, options.gpu_memory_utilization,
@@ -70,7 +81,15 @@ std::unique_ptr<Engine> LoadEngine(const EngineOptions& given, const LoadProgres
       runtime::PlanMemory(loaded.model->page_layout(), loaded.model->slot_layout(), memory);
   backend->CheckCacheBytes(limits, plan.slot_bytes + plan.page_bytes + snapshots);
   if (progress) progress(plan.ToString(), 1, 1);
-  return std::make_unique<runtime::EngineCore>(options, std::move(loaded), std::move(pool), std::move(backend), plan);
+  const runtime::Backend& started = *backend;
+  auto engine =
+      std::make_unique<runtime::EngineCore>(options, std::move(loaded), std::move(pool), std::move(backend), plan);
+  const std::string parts = started.DescribeStart();
+  if (progress && !parts.empty()) {
+    progress("started in " + Seconds(Clock::now() - begin) + ": checkpoint " + Seconds(checked - begin) + ", " + parts,
+             1, 1);
+  }
+  return engine;
 }
 
 }  // namespace senko

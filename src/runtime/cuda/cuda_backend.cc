@@ -35,13 +35,21 @@ class DeviceMemory final : public cache::Memory {
       throw Error(ErrorCode::kResourceExhausted, "the GPU has no " + std::to_string(bytes) + " bytes left for " + what);
     }
     SENKO_CUDA(status);
+    taken_ += static_cast<int64_t>(bytes);
     return static_cast<uint8_t*>(data);
   }
-  void Give(uint8_t* data, size_t) noexcept override { cudaFree(data); }
+  void Give(uint8_t* data, size_t bytes) noexcept override {
+    taken_ -= data != nullptr ? static_cast<int64_t>(bytes) : 0;
+    cudaFree(data);
+  }
   void Fill(uint8_t* data, uint8_t value, size_t bytes) override {
     SENKO_CUDA(cudaMemset(data, value, bytes));
     SENKO_CUDA(cudaDeviceSynchronize());
   }
+  int64_t taken() const { return taken_; }
+
+ private:
+  int64_t taken_ = 0;
 };
 
 class CudaBackend final : public Backend {
@@ -70,9 +78,14 @@ class CudaBackend final : public Backend {
                       ", of them " + GiB(static_cast<int64_t>(free)) + " free; --gpu-memory-utilization leaves " +
                       GiB(std::max<int64_t>(budget_, 0)));
     }
+    free_before_ = static_cast<int64_t>(free);
+    const StartPart weights;
     arena_ = DeviceArena(DeviceWeightBytes(model));
-    weights_ = LoadDeviceWeights(model, arena_, pool, progress);
+    weights_ = LoadDeviceWeights(model, arena_, pool, progress, &report_);
+    report_.weights = weights.End();
+    const StartPart engram;
     engram_.emplace(model, pool, progress);
+    report_.engram = engram.End();
   }
 
   cache::Memory& memory() override { return memory_; }
@@ -112,7 +125,13 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) override {
-    return std::make_unique<CudaExecutor>(model_, weights_, *engram_, pages, limits, options_.cuda_graphs);
+    planned_bytes_ =
+        weight_bytes_ + kGraphBytes + memory_.taken() + static_cast<int64_t>(CudaExecutor::DeviceBytes(model_, limits));
+    return std::make_unique<CudaExecutor>(model_, weights_, *engram_, pages, limits, options_.cuda_graphs, &report_);
+  }
+  std::string DescribeStart() const override {
+    return report_.ToString() + "; of the GPU's memory " + GiB(free_before_ - StartPart::Free()) + " were taken, " +
+           GiB(planned_bytes_) + " planned";
   }
   std::unique_ptr<StepRunner> MakeRunner(Executor& executor, cache::SlotPool& slots, cache::SnapshotStore& snapshots,
                                          ThreadPool& pool, int64_t max_drawn_rows) override {
@@ -131,6 +150,9 @@ class CudaBackend final : public Backend {
   int64_t total_ = 0;
   int64_t budget_ = 0;
   int64_t weight_bytes_ = 0;
+  int64_t free_before_ = 0;
+  int64_t planned_bytes_ = 0;  // of everything, once there is an executor
+  StartReport report_;
   DeviceMemory memory_;
   DeviceArena arena_;
   DeviceWeights weights_;

@@ -56,7 +56,7 @@ size_t CudaExecutor::DeviceBytes(const model::Model& model, const ExecutorLimits
 }
 
 CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weights, const DeviceEngram& engram,
-                           cache::PagePool& pages, const ExecutorLimits& limits, bool graphs)
+                           cache::PagePool& pages, const ExecutorLimits& limits, bool graphs, StartReport* report)
     : Executor(model, pages, StepLimits(limits)),
       weights_(weights),
       limits_(limits),
@@ -73,6 +73,7 @@ CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weigh
   SENKO_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   batch_.set_drawn_tokens(draws_.tokens());
   // A step without rows in every regime: kernels are loaded here, and not within a capture.
+  const StartPart kernels;
   batch_.Send({}, {}, {}, stream_);
   for (const int64_t rows : PassGraphs::Regimes(limits.max_rows)) {
     passes_.Encoder({rows, rows, false}, stream_);
@@ -80,11 +81,16 @@ CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weigh
   }
   for (const int64_t draws : draws_.Regimes()) draws_.Launch(draws, stream_);
   Wait();
+  report->kernels = kernels.End();
+  const StartPart capture;
   if (graphs) {
     graphs_.Capture(kWholeRows, stream_);
     draws_.Capture(stream_);
   }
   Wait();
+  report->capture = capture.End();
+  report->graphs = graphs_.graphs() + draws_.graphs();
+  report->launches = graphs_.nodes() + draws_.nodes();
 }
 
 CudaExecutor::~CudaExecutor() {

@@ -12,6 +12,7 @@
 #include "runtime/cuda/device_draws.h"
 #include "runtime/cuda/device_passes.h"
 #include "runtime/cuda/pass_graphs.h"
+#include "runtime/cuda/start_report.h"
 #include "runtime/cuda/step_clock.h"
 
 namespace senko::runtime {
@@ -29,9 +30,9 @@ class CudaExecutor final : public Executor {
   // Bytes that an executor takes on the device, graphs apart.
   static size_t DeviceBytes(const model::Model& model, const ExecutorLimits& limits);
 
-  // Captures every graph, unless `graphs` is off. All of it outlives the executor.
+  // Captures every graph, unless `graphs` is off, and reports that. All else outlives the executor.
   CudaExecutor(const model::Model& model, const DeviceWeights& weights, const DeviceEngram& engram,
-               cache::PagePool& pages, const ExecutorLimits& limits, bool graphs);
+               cache::PagePool& pages, const ExecutorLimits& limits, bool graphs, StartReport* report);
   ~CudaExecutor() override;
 
   int64_t Run(std::span<const model::SequenceInput> sequences) override;

@@ -91,6 +91,9 @@ void DeviceDraws::Capture(cudaStream_t stream) {
     Launch(draws, stream);
     cudaGraph_t graph = nullptr;
     SENKO_CUDA(cudaStreamEndCapture(stream, &graph));
+    size_t nodes = 0;
+    SENKO_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+    nodes_ += static_cast<int64_t>(nodes);
     cudaGraphExec_t exec = nullptr;
     SENKO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
     SENKO_CUDA(cudaGraphDestroy(graph));

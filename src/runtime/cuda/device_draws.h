@@ -38,6 +38,8 @@ class DeviceDraws {
   // Head and draws of a step of at most so many, behind its decoder pass. The batch says what they are.
   void Launch(int64_t most_draws, cudaStream_t stream) const;
   void Capture(cudaStream_t stream);
+  int64_t graphs() const { return static_cast<int64_t>(graphs_.size()); }
+  int64_t nodes() const { return nodes_; }
   // The same for `draws` of them.
   void Run(int64_t draws, bool eager, cudaStream_t stream) const;
 
@@ -73,6 +75,7 @@ class DeviceDraws {
   cudaEvent_t copied_[2] = {};
   int next_ = 0;
   std::vector<cudaGraphExec_t> graphs_;  // by regime
+  int64_t nodes_ = 0;
 };
 
 }  // namespace senko::runtime

@@ -169,10 +169,12 @@ size_t DeviceWeightBytes(const model::Model& model) {
 }
 
 DeviceWeights LoadDeviceWeights(const model::Model& model, DeviceArena& arena, ThreadPool& pool,
-                                const ProgressSink& progress) {
+                                const ProgressSink& progress, StartReport* report) {
   WeightUpload upload(pool);
   DeviceWeights weights = Walk(model, arena, &upload, progress).Run();
   upload.Finish();
+  report->reading_seconds = upload.reading_seconds();
+  report->waiting_seconds = upload.waiting_seconds();
   return weights;
 }
 

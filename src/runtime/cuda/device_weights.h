@@ -13,6 +13,7 @@
 #include "ops/experts/experts_sm90.h"
 #include "ops/linear/linear_sm90.h"
 #include "runtime/cuda/device_arena.h"
+#include "runtime/cuda/start_report.h"
 
 namespace senko::runtime {
 
@@ -80,7 +81,8 @@ size_t DeviceWeightBytes(const model::Model& model);
 // Lays the weights out in `arena`, whose size is DeviceWeightBytes, and brings them there: read by `pool`'s threads
 // into pinned memory, copied, permuted on the device, all at once. Of a model without a checkpoint they are random.
 // Errors: kNumerical naming the tensor with a NaN code, kUnsupported the one whose scales no kernel can compute with.
+// `report`: its times.
 DeviceWeights LoadDeviceWeights(const model::Model& model, DeviceArena& arena, ThreadPool& pool,
-                                const ProgressSink& progress);
+                                const ProgressSink& progress, StartReport* report);
 
 }  // namespace senko::runtime

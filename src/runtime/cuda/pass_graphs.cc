@@ -37,6 +37,7 @@ cudaGraphExec_t PassGraphs::Record(const Launch& launch, cudaStream_t stream) {
   size_t nodes = 0;
   SENKO_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
   nodes_ += static_cast<int64_t>(nodes);
+  ++graphs_;
   cudaGraphExec_t exec = nullptr;
   SENKO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
   SENKO_CUDA(cudaGraphDestroy(graph));

@@ -32,6 +32,7 @@ class PassGraphs {
   PassBounds Bounds(int64_t encoder_rows, int64_t decoder_rows) const;
 
   int64_t size() const { return static_cast<int64_t>(encoder_.size() + decoder_.size() + whole_.size()); }
+  int64_t graphs() const { return graphs_; }
   int64_t nodes() const { return nodes_; }
 
  private:
@@ -43,6 +44,7 @@ class PassGraphs {
   std::vector<int64_t> regimes_;
   std::vector<cudaGraphExec_t> encoder_, decoder_, whole_;  // by regime
   cudaGraphExec_t no_rows_ = nullptr;                       // the decoder pass when nothing is kept
+  int64_t graphs_ = 0;
   int64_t nodes_ = 0;
 };
 

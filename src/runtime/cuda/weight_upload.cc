@@ -1,6 +1,7 @@
 #include "runtime/cuda/weight_upload.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -23,6 +24,14 @@ struct Span {
   size_t to;
   size_t bytes;
 };
+
+// Adds how long `work` takes.
+template <typename Work>
+void Timed(double* seconds, const Work& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  *seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 }  // namespace
 
@@ -49,7 +58,7 @@ WeightUpload::Stage& WeightUpload::Next() {
     stage.device = cuda::DeviceBuffer<uint8_t>(kStageBytes);
     SENKO_CUDA(cudaEventCreateWithFlags(&stage.done, cudaEventDisableTiming));
   } else {
-    SENKO_CUDA(cudaEventSynchronize(stage.done));
+    Timed(&waiting_seconds_, [&] { SENKO_CUDA(cudaEventSynchronize(stage.done)); });
   }
   return stage;
 }
@@ -101,11 +110,13 @@ void WeightUpload::Tiles(const std::string& name, std::span<const ops::WeightVie
       piece_row += count;
       if (piece_row == view.out) ++piece, piece_row = 0;
     }
-    pool_.ParallelFor(std::ssize(spans), 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        const Span& span = spans[static_cast<size_t>(i)];
-        std::memcpy(stage.pinned + span.to, span.from, span.bytes);
-      }
+    Timed(&reading_seconds_, [&] {
+      pool_.ParallelFor(std::ssize(spans), 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          const Span& span = spans[static_cast<size_t>(i)];
+          std::memcpy(stage.pinned + span.to, span.from, span.bytes);
+        }
+      });
     });
     const size_t bytes = scales_at + static_cast<size_t>((rows + scale_rows - 1) / scale_rows) * scale_bytes;
     SENKO_CUDA(cudaMemcpyAsync(stage.device.data(), stage.pinned, bytes, cudaMemcpyHostToDevice, stream_));
@@ -152,9 +163,12 @@ void WeightUpload::Bytes(const uint8_t* data, size_t bytes, uint8_t* to) {
     const size_t count = std::min(bytes - at, kStageBytes);
     Stage& stage = Next();
     const int64_t parts = static_cast<int64_t>((count + kCopyBytes - 1) / kCopyBytes);
-    pool_.ParallelFor(parts, 1, [&](int64_t begin, int64_t end, int) {
-      const size_t from = static_cast<size_t>(begin) * kCopyBytes;
-      std::memcpy(stage.pinned + from, data + at + from, std::min(static_cast<size_t>(end) * kCopyBytes, count) - from);
+    Timed(&reading_seconds_, [&] {
+      pool_.ParallelFor(parts, 1, [&](int64_t begin, int64_t end, int) {
+        const size_t from = static_cast<size_t>(begin) * kCopyBytes;
+        const size_t until = std::min(static_cast<size_t>(end) * kCopyBytes, count);
+        std::memcpy(stage.pinned + from, data + at + from, until - from);
+      });
     });
     SENKO_CUDA(cudaMemcpyAsync(to + at, stage.pinned, count, cudaMemcpyHostToDevice, stream_));
     SENKO_CUDA(cudaEventRecord(stage.done, stream_));
@@ -181,7 +195,7 @@ void WeightUpload::Finish() {
   std::vector<ops::TileFaults> faults(names_.size());
   SENKO_CUDA(cudaMemcpyAsync(faults.data(), faults_.data(), faults.size() * sizeof(ops::TileFaults),
                              cudaMemcpyDeviceToHost, stream_));
-  SENKO_CUDA(cudaStreamSynchronize(stream_));
+  Timed(&waiting_seconds_, [&] { SENKO_CUDA(cudaStreamSynchronize(stream_)); });
   for (size_t i = 0; i < faults.size(); ++i) {
     if (faults[i].nan_codes > 0) {
       throw Error(ErrorCode::kNumerical, names_[i] + ": " + std::to_string(faults[i].nan_codes) +

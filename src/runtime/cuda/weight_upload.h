@@ -39,6 +39,9 @@ class WeightUpload {
   void Finish();
 
   uint64_t stored_bytes() const { return stored_bytes_; }
+  // What the caller's time went into: threads copying stored bytes, and waiting for the GPU.
+  double reading_seconds() const { return reading_seconds_; }
+  double waiting_seconds() const { return waiting_seconds_; }
 
  private:
   struct Stage {
@@ -56,6 +59,7 @@ class WeightUpload {
   cuda::DeviceBuffer<ops::TileFaults> faults_;
   std::vector<std::string> names_;
   uint64_t stored_bytes_ = 0;
+  double reading_seconds_ = 0, waiting_seconds_ = 0;
 };
 
 }  // namespace senko::runtime
