@@ -72,8 +72,12 @@ inline int64_t LinearGroupTiles(const LinearSm90Params& p) {
 // What all kernels need, or SENKO_CHECK fails.
 void CheckLinearSm90(const LinearSm90Params& p);
 
-// Four kernels, the same bits. Up to 16 rows: weights streamed through registers into mma.sync.
+// Five kernels, the same bits. Up to 16 rows: weights streamed through registers into mma.sync.
 void LinearStreamSm90(const LinearSm90Params& p, cudaStream_t stream);
+// Many outputs, up to 16 rows of kFp8 or kBf16 in one group, not rounded as activations: blocks that stay, weights on the
+// way from before the kernel ahead has ended on. Their rows fit shared memory if LinearRingTakes says so.
+void LinearRingSm90(const LinearSm90Params& p, cudaStream_t stream);
+bool LinearRingTakes(const LinearSm90Params& p);
 // Few outputs, up to 16 rows of kFp8 or 64 of kBf16 (without rounding as activations; no kFp4): all weights on the way
 // at once.
 void LinearFewSm90(const LinearSm90Params& p, cudaStream_t stream);

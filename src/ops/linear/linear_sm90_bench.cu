@@ -65,11 +65,14 @@ void All() {
     WeightFormat format;
     int64_t out, in;
   };
-  const Size sizes[] = {{WeightFormat::kFp8, 1792, 5120}, {WeightFormat::kFp8, 32768, 1280},
-                        {WeightFormat::kFp8, 5120, 8192}, {WeightFormat::kFp8, 4608, 5120},
-                        {WeightFormat::kFp8, 5120, 2304}, {WeightFormat::kFp4, 4608, 5120},
-                        {WeightFormat::kBf16, 384, 5120}, {WeightFormat::kFp8, 25600, 6144}};
+  const Size sizes[] = {
+      {WeightFormat::kFp8, 1792, 5120}, {WeightFormat::kFp8, 32768, 1280}, {WeightFormat::kFp8, 5120, 8192},
+      {WeightFormat::kFp8, 4608, 5120}, {WeightFormat::kFp8, 5120, 2304},  {WeightFormat::kFp4, 4608, 5120},
+      {WeightFormat::kBf16, 384, 5120}, {WeightFormat::kFp8, 25600, 6144}, {WeightFormat::kBf16, 129280, 5120}};
   for (const Size& s : sizes) {
+    if (s.format != WeightFormat::kFp4 && s.in <= 5120) {
+      for (const int64_t rows : {1, 8, 16}) Bench(s.format, s.out, s.in, rows, LinearRingSm90, "ring");
+    }
     for (const int64_t rows : {1, 8, 16}) Bench(s.format, s.out, s.in, rows, LinearStreamSm90, "stream");
     if (s.format != WeightFormat::kFp4) {
       for (const int64_t rows : {1, 8, 16}) Bench(s.format, s.out, s.in, rows, LinearFewSm90, "few");

@@ -154,6 +154,7 @@ bool SameBits(float a, float b) { return numerics::FloatBits(a) == numerics::Flo
 using Kernel = void (*)(const LinearSm90Params&, cudaStream_t);
 const char* NameOf(Kernel linear) {
   return linear == LinearStreamSm90  ? "stream"
+         : linear == LinearRingSm90  ? "ring"
          : linear == LinearFewSm90   ? "few"
          : linear == LinearSplitSm90 ? "split"
                                      : "wide";
@@ -163,7 +164,12 @@ std::vector<Kernel> Kernels(WeightFormat format, bool rounding = false) {
   std::vector<Kernel> kernels = {LinearStreamSm90, LinearSplitSm90, LinearWideSm90};
   const bool few = format == WeightFormat::kFp8 || (format == WeightFormat::kBf16 && !rounding);
   if (few) kernels.push_back(LinearFewSm90);
+  if (format != WeightFormat::kFp4 && !rounding) kernels.push_back(LinearRingSm90);
   return kernels;
+}
+
+bool Takes(Kernel linear, int64_t max_rows, int64_t in) {
+  return linear != LinearRingSm90 || (max_rows <= 16 && in <= 5120);
 }
 
 // The tensor cores align the 16 products and the sum before to the largest exponent and cut (measured: 2e-6 of the sum
@@ -176,7 +182,7 @@ TEST_P(LinearSm90Test, AgreesWithTheTruthAndWithItselfForAnyRows) {
     int64_t out, in;
   };
   for (const Size size : {Size{64, 64}, Size{4, 128}, Size{96, 192}, Size{200, 1280}, Size{1792, 5120}, Size{512, 2304},
-                          Size{320, 8192}, Size{130, 1088}}) {
+                          Size{320, 8192}, Size{130, 1088}, Size{17000, 192}}) {
     const Stored w = RandomWeight(GetParam(), size.out, size.in, random);
     const OnDevice d = Upload(w);
     const TileFaults faults = ToHost(d.faults)[0];
@@ -202,6 +208,7 @@ TEST_P(LinearSm90Test, AgreesWithTheTruthAndWithItselfForAnyRows) {
     EXPECT_LE(worst, kBound) << size.out << " x " << size.in;
     for (const int rows : {0, 1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 127, 128, 129, 300}) {
       for (Kernel linear : Kernels(GetParam())) {
+        if (!Takes(linear, rows, size.in)) continue;
         const std::vector<float> y = RunLinear(d, x, x_stride, rows, std::max(rows, 1), y_stride, true, linear);
         const std::vector<float> rounded = RunLinear(d, x, x_stride, rows, std::max(rows, 1), y_stride, false, linear);
         int64_t wrong = 0, touched = 0;
@@ -319,9 +326,10 @@ TEST_P(LinearSm90Test, RowsThatAreNotThereDoNotMatter) {
   for (const int rows : {1, 5, 63, 100}) {
     const DeviceBuffer<__nv_bfloat16> x = RandomRows(rows, 256, 1280, 1280, random);
     const std::vector<float> want = RunLinear(d, x, 1280, rows, rows, 192, true, LinearStreamSm90);
-    for (const int64_t most : {int64_t{rows}, int64_t{64}, int64_t{256}}) {
+    for (const int64_t most : {int64_t{rows}, int64_t{16}, int64_t{64}, int64_t{256}}) {
       if (most < rows) continue;
       for (Kernel linear : Kernels(GetParam())) {
+        if (!Takes(linear, most, 1280)) continue;
         const std::vector<float> y = RunLinear(d, x, 1280, rows, most, 192, true, linear);
         for (size_t i = 0; i < y.size(); ++i) {
           if (i < want.size()) {
@@ -353,8 +361,10 @@ TEST_P(LinearSm90Test, AGraphServesOtherCounts) {
   p.y_float = y.data();
   p.y_stride = kOut;
   for (Kernel linear : Kernels(GetParam())) {
+    p.max_rows = Takes(linear, kMost, kIn) ? kMost : 16;
     cuda::CapturedGraph graph([&](cudaStream_t stream) { linear(p, stream); });
-    for (const int32_t rows : {140, 1, 0, 17, 129}) {
+    for (const int32_t rows : {140, 1, 0, 17, 9, 129}) {
+      if (rows > p.max_rows) continue;
       cuda::Overwrite(count, {rows});
       cuda::Overwrite(y, std::vector<float>(y.size(), NAN));
       graph.Run();
@@ -409,6 +419,7 @@ TEST_P(LinearSm90Test, EveryCodeTimesEveryScaleIsExact) {
   EXPECT_EQ(faults.nan_codes + faults.large_scales, 0u);
   EXPECT_EQ(faults.small_codes, small);
   for (Kernel linear : Kernels(GetParam())) {
+    if (!Takes(linear, kIn, kIn)) continue;
     const std::vector<float> y = RunLinear(d, rows, kIn, kIn, kIn, out, true, linear);
     int64_t wrong = 0;
     for (size_t i = 0; i < y.size(); ++i) wrong += !std::isnan(want[i]) && y[i] != want[i];
