@@ -173,10 +173,13 @@ int RunServe(ServeOptions options) {
   const std::string address = Address(options.http.host, http->port());
   Tell("listening on " + address + ", loading " + directory.string());
 
-  engine = LoadEngine(options.engine, [&state](const std::string& what, uint64_t, uint64_t) {
-    state.Set("loading: " + what);
-    Tell(what);
-  });
+  engine =
+      LoadEngine(options.engine, [&state, told = std::string()](const std::string& what, uint64_t, uint64_t) mutable {
+        if (what == told) return;
+        told = what;
+        state.Set("loading: " + what);
+        Tell(what);
+      });
   tokenizer.emplace(LoadTokenizer(directory, engine->limits().vocab_size));
   tools = text::ToolsPrompt::Find(directory);
   context.emplace(*engine, *tokenizer, tools ? &*tools : nullptr, options.api, &metrics,
