@@ -8,6 +8,7 @@
 #include "bench/gpu_data.h"
 #include "bench/gpu_op_bench.h"
 #include "bench/measure.h"
+#include "cuda/bench_device.cuh"
 #include "cuda/check.h"
 
 namespace senko::bench {
@@ -15,14 +16,6 @@ namespace {
 
 constexpr size_t kFlushBytes = size_t{192} << 20;  // an H200 caches 50 MB
 constexpr int kRounds = 5;
-
-__global__ void FillKernel(uint32_t* p, size_t words, uint32_t mask, uint32_t set) {
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words; i += size_t{gridDim.x} * blockDim.x) {
-    uint32_t v = static_cast<uint32_t>(i) * 2654435761u + static_cast<uint32_t>(i >> 32);
-    v ^= v >> 15, v *= 0x85EBCA77u, v ^= v >> 13;
-    p[i] = (v & mask) | set;
-  }
-}
 
 // Ordinary loads: they push out whatever lies in the cache, and leave nothing there to be written back.
 __global__ void FlushKernel(const uint4* data, size_t count, uint32_t* sink) {
@@ -150,7 +143,7 @@ class Stopwatch {
 }  // namespace
 
 void FillRandom(void* data, size_t bytes, uint32_t mask, uint32_t set) {
-  FillKernel<<<1024, 256>>>(static_cast<uint32_t*>(data), bytes / 4, mask, set);
+  cuda::FillRandom<<<1024, 256>>>(static_cast<uint32_t*>(data), bytes / 4, mask, set);
   SENKO_CUDA(cudaGetLastError());
 }
 
