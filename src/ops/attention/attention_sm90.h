@@ -9,7 +9,6 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
 #include <cstdint>
 
 #include "ops/rows.h"
@@ -35,15 +34,11 @@ struct AttentionSm90Params {
   const int32_t* selected_count = nullptr;  // [rows]
   int64_t selected_stride = 0;
   EntryView entries;
-  float* scratch = nullptr;      // AttentionScratchFloats floats, for few rows
   __nv_bfloat16* out = nullptr;  // [rows, heads, dim], rotated back
 };
 
-// Rows up to which keys are split over the GPU.
-inline constexpr int64_t kAttentionSplitRows = 12;
-size_t AttentionScratchFloats(int64_t max_window, int64_t selected_stride);
-
-// heads at most 64; dim 512 on the tensor cores, other dims (small models) on a plain kernel.
+// heads at most 64; dim 512 on the tensor cores, other dims (small models) on a plain kernel. One launch. Few rows (by
+// max_rows) have their keys split over clusters of blocks of threads.
 void AttentionSm90(const AttentionSm90Params& p, cudaStream_t stream);
 // The one of many rows, whatever their number: the same bits.
 void AttentionWholeSm90(const AttentionSm90Params& p, cudaStream_t stream);

@@ -49,8 +49,7 @@ void Bench(int64_t rows) {
   const DeviceBuffer<__nv_bfloat16> q(static_cast<size_t>(rows * kHeads * kDim)), out(q.size());
   cuda::FillRandom<<<1024, 256>>>(reinterpret_cast<uint32_t*>(q.data()), q.bytes() / 4, 0x80FF80FFu, 0x3D003D00u);
   const DeviceBuffer<float> rope = ToDevice(std::vector<float>(static_cast<size_t>(rows * 64), 0.7f)),
-                            sink = ToDevice(std::vector<float>(kHeads, 1.0f)),
-                            scratch(AttentionScratchFloats(kWindow, kTopk));
+                            sink = ToDevice(std::vector<float>(kHeads, 1.0f));
   AttentionSm90Params p;
   p.num_rows = num_rows.data();
   p.max_rows = rows;
@@ -71,7 +70,6 @@ void Bench(int64_t rows) {
   p.entries.page_bytes = kPageBytes;
   p.entries.entries_per_page = kInPage;
   p.entries.entry_stride = kEntryStride;
-  p.scratch = scratch.data();
   p.out = out.data();
   cudaStream_t stream;
   SENKO_CUDA(cudaStreamCreate(&stream));

@@ -31,10 +31,17 @@ constexpr uint16_t kPoison = 0x7FA5;  // a NaN
 
 class AttentionSm90Test : public cuda::DeviceTest {};
 
-// A world's memory on the device.
+template <typename T>
+std::vector<T> Repeated(const std::vector<T>& once, int64_t times) {
+  std::vector<T> all;
+  for (int64_t i = 0; i < times; ++i) all.insert(all.end(), once.begin(), once.end());
+  return all;
+}
+
+// A world's memory on the device, its rows so many times.
 class DeviceWorld {
  public:
-  explicit DeviceWorld(World& world) : host_(world.Params()) {
+  explicit DeviceWorld(World& world, int64_t times = 1) : host_(world.Params()) {
     staging_ = ToDevice(world.staging());
     slab_ = ToDevice(world.slab());
     std::vector<SequenceKv> kv = world.sequences_kv();
@@ -48,26 +55,25 @@ class DeviceWorld {
     kv_ = ToDevice(kv);
     const RowBatch& r = host_.rows;
     const auto n = static_cast<size_t>(r.num_rows);
-    positions_ = ToDevice(std::vector<int64_t>(r.positions, r.positions + n));
-    sequences_ = ToDevice(std::vector<int32_t>(r.sequences, r.sequences + n));
-    window_begin_ = ToDevice(std::vector<int64_t>(r.window_begin, r.window_begin + n));
-    rope_ = ToDevice(world.rope());
+    positions_ = ToDevice(Repeated(std::vector<int64_t>(r.positions, r.positions + n), times));
+    sequences_ = ToDevice(Repeated(std::vector<int32_t>(r.sequences, r.sequences + n), times));
+    window_begin_ = ToDevice(Repeated(std::vector<int64_t>(r.window_begin, r.window_begin + n), times));
+    rope_ = ToDevice(Repeated(world.rope(), times));
     sink_ = ToDevice(world.sink());
     std::vector<uint16_t> q;
     for (const float v : world.q()) q.push_back(numerics::FloatToBf16(v));
-    q_ = ToDevice(q);
+    q_ = ToDevice(Repeated(q, times));
     if (host_.selected != nullptr) {
       const auto selected = n * static_cast<size_t>(host_.selected_stride);
-      selected_ = ToDevice(std::vector<int32_t>(host_.selected, host_.selected + selected));
-      selected_count_ = ToDevice(std::vector<int32_t>(host_.selected_count, host_.selected_count + n));
+      selected_ = ToDevice(Repeated(std::vector<int32_t>(host_.selected, host_.selected + selected), times));
+      selected_count_ = ToDevice(Repeated(std::vector<int32_t>(host_.selected_count, host_.selected_count + n), times));
     }
   }
 
-  // A step's own memory; outputs and scratch are NaN before.
+  // A step's own memory; outputs are NaN before.
   struct Step {
     DeviceBuffer<int32_t> num_rows;
     DeviceBuffer<uint16_t> out;
-    DeviceBuffer<float> scratch;
     AttentionSm90Params p;
 
     std::vector<float> Result() const {
@@ -83,7 +89,6 @@ class DeviceWorld {
     Step step;
     step.num_rows = ToDevice(std::vector<int32_t>{static_cast<int32_t>(count)});
     step.out = ToDevice(std::vector<uint16_t>(static_cast<size_t>(max_rows * row), kPoison));
-    step.scratch = ToDevice(std::vector<float>(AttentionScratchFloats(max_window, h.selected_stride), NAN));
     AttentionSm90Params& p = step.p;
     p.num_rows = step.num_rows.data();
     p.max_rows = max_rows;
@@ -105,7 +110,6 @@ class DeviceWorld {
       p.entries = h.entries;
       p.entries.slab = slab_.data();
     }
-    p.scratch = step.scratch.data();
     p.out = reinterpret_cast<__nv_bfloat16*>(step.out.data());
     return step;
   }
@@ -258,7 +262,26 @@ TEST_F(AttentionSm90Test, ANanKeyReachesTheOutput) {
   }
 }
 
-// One captured launch for any number of rows, keys split (to 12 rows) or not.
+// More rows than multiprocessors, which then take several, one after the other.
+TEST_F(AttentionSm90Test, ManyRowsAreTheSameAsFew) {
+  const uint32_t seed = std::random_device{}();
+  for (const Shape& shape : {Shape{64, 512, 64, 128, 512}, Shape{64, 512, 64, 128, 0}, Shape{20, 512, 64, 100, 100}}) {
+    World world(SomeRows(shape, seed));
+    constexpr int64_t kTimes = 23;
+    const int64_t n = world.num_rows(), each = n * shape.heads * shape.dim;
+    const std::vector<float> once = DeviceWorld(world).Run(0, n, n, shape.window, AttentionSm90);
+    const DeviceWorld many(world, kTimes);
+    for (const int64_t max_rows : {n * kTimes, n * kTimes + 1}) {
+      const std::vector<float> all = many.Run(0, n * kTimes, max_rows, shape.window, AttentionSm90);
+      for (int64_t i = 0; i < kTimes; ++i) {
+        ASSERT_EQ(std::memcmp(all.data() + i * each, once.data(), static_cast<size_t>(each) * 4), 0)
+            << i << " of " << kTimes << ", " << shape.topk << " entries, seed " << seed;
+      }
+    }
+  }
+}
+
+// One captured launch for any number of rows, keys split or not.
 TEST_F(AttentionSm90Test, AGraphServesOtherCounts) {
   const uint32_t seed = std::random_device{}();
   for (const Shape& shape : {Shape{64, 512, 64, 128, 512}, Shape{64, 512, 64, 128, 0}, Shape{8, 64, 16, 16, 8}}) {
@@ -266,7 +289,7 @@ TEST_F(AttentionSm90Test, AGraphServesOtherCounts) {
     const DeviceWorld device(world);
     const int64_t n = world.num_rows(), each = shape.heads * shape.dim;
     const std::vector<float> all = device.Run(0, n, n, shape.window, AttentionSm90);
-    for (const int64_t max_rows : {int64_t{4}, kAttentionSplitRows, n}) {
+    for (const int64_t max_rows : {int64_t{4}, int64_t{12}, n}) {
       const DeviceWorld::Step step = device.Prepare(0, max_rows, max_rows, shape.window);
       cuda::CapturedGraph graph([&](cudaStream_t stream) { AttentionSm90(step.p, stream); });
       for (const int64_t rows : {max_rows, int64_t{1}, int64_t{0}, int64_t{3}, max_rows}) {

@@ -231,7 +231,6 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
     a.selected_stride = config_.index_topk;
     a.entries = Entries(layer.plan.kv_source_slot);
   }
-  a.scratch = ws_.attention_scratch;
   a.out = ws_.o;
   ops::AttentionSm90(a, main_);
   if (probe_ != nullptr) probe_->Floats(l, "o", heads_width, ws_.o, heads_width);

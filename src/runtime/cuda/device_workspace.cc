@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ops/attention/attention_sm90.h"
 #include "ops/experts/experts_sm90.h"
 #include "ops/mhc/mhc_sm90.h"
 #include "ops/router/router_sm90.h"
@@ -37,7 +36,6 @@ DeviceWorkspace::DeviceWorkspace(const model::Model& model, const DeviceWorkspac
   u = bf16(n * c.o_groups * c.o_lora_rank);
   y = bf16(n * hidden);
   slots = bf16(n * (topk + (c.num_shared_experts > 0)) * hidden);
-  attention_scratch = f32(static_cast<int64_t>(ops::AttentionScratchFloats(c.window, indexes ? c.index_topk : 0)));
 
   const int64_t sources = indexes ? n : 0;
   compressor_c = bf16(sources * d);

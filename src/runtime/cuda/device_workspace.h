@@ -41,7 +41,6 @@ struct DeviceWorkspace {
   __nv_bfloat16* u;        // [rows, o_groups * o_lora]
   __nv_bfloat16* y;        // attention's output [rows, D]
   __nv_bfloat16* slots;    // the experts' outputs [rows, topk + shared, D]
-  float* attention_scratch;
 
   __nv_bfloat16* compressor_c;  // ratio 1 [rows, d]
   float* compressor_cz;         // ratio 2 [rows, 2 d]
