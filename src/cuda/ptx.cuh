@@ -71,6 +71,9 @@ __device__ inline void BulkCopy(uint32_t to, const void* from, uint32_t bytes, u
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+// Barriers as they have been set up become visible to the other blocks of the cluster, behind its barrier, and to bulk
+// copies.
+__device__ inline void FenceBarrierInit() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Ordinary writes to shared memory become visible to wgmma and bulk copies.
 __device__ inline void FenceAsyncProxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -87,6 +90,20 @@ __device__ inline float LoadOfBlock(uint32_t shared, uint32_t block) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared), "r"(block));
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(remote) : "memory");
   return v;
+}
+
+// Where `shared` lies in a block of the cluster.
+__device__ inline uint32_t AddressInBlock(uint32_t shared, uint32_t block) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared), "r"(block));
+  return remote;
+}
+// Stores into shared memory of a block of the cluster and counts the four bytes at a barrier of the same block, which
+// need not exist any longer than that takes. Both addresses are AddressInBlock's.
+__device__ inline void StoreCounting(uint32_t to, float v, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+               "r"(__float_as_uint(v)), "r"(barrier)
+               : "memory");
 }
 
 // Where `shared` lies in another block of the cluster.

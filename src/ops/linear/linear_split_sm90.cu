@@ -1,7 +1,7 @@
 // Few rows, on wgmma: a block takes one chunk of K of 64 outputs, its cluster all chunks. Producers (a warp, or four)
-// bring the weights, before the kernel ahead has ended, and the rows into a ring of shared memory; a warpgroup expands
-// the weights in registers, as operand A, and multiplies; the blocks of the cluster put the chunks' sums together in
-// their order.
+// bring the weights, before the kernel ahead has ended, and the rows into a ring of shared memory, the larger the fewer
+// blocks there are; a warpgroup expands the weights in registers, as operand A, and multiplies; the blocks of the
+// cluster put the chunks' sums together in their order.
 #include <cuda_runtime.h>
 
 #include <type_traits>
@@ -42,13 +42,15 @@ struct Args {
   int64_t max_rows;
 };
 
-template <typename Tiles_, int kRows_>
+// kBlocks: on a multiprocessor.
+template <typename Tiles_, int kRows_, int kBlocks_>
 struct Shape {
   using Tiles = Tiles_;
   static constexpr int kRows = kRows_;
   static constexpr bool kIsFp8 = std::is_same_v<Tiles, sm90::Fp8Tiles>;
   static constexpr bool kIsFp4 = std::is_same_v<Tiles, sm90::Fp4Tiles>;
-  static constexpr int kProducers = kRows >= 64 ? 128 : 32;  // threads
+  static constexpr int kBlocks = kBlocks_;
+  static constexpr int kProducers = kRows >= 64 && kBlocks > 2 ? 128 : 32;  // threads
   static constexpr int kThreads = 128 + kProducers;
   static constexpr int kFloats = kRows / 2;  // of a consumer's thread
   // A stage: rows, weights, scales.
@@ -56,11 +58,13 @@ struct Shape {
   static constexpr int kTileBytes = kColumns / Tiles::kColumns * 4 * kUnitBytes;
   static constexpr int kScaleBytes = kIsFp4 ? 128 : 0;
   static constexpr int kStageBytes = (kRowBytes + kTileBytes + kScaleBytes + 1023) / 1024 * 1024;
-  static constexpr int kStages = 72 * 1024 / kStageBytes < 16 ? 72 * 1024 / kStageBytes : 16;  // three blocks fit
-  static constexpr int kSumPitch = kTileOutputs + 4;                                           // floats
+  static constexpr int kMostRingBytes = (228 / kBlocks - 3) * 1024;
+  static constexpr int kStages = kMostRingBytes / kStageBytes < 16 ? kMostRingBytes / kStageBytes : 16;
+  static constexpr int kSumPitch = kTileOutputs + 4;  // floats
   static constexpr int kRingBytes = kStages * kStageBytes;
   static_assert(kRingBytes >= kRows * kSumPitch * 4);
   static constexpr int kSharedBytes = kRingBytes + 1024 + kStages * 16;
+  static_assert(kBlocks * (kSharedBytes + 1024) <= 228 * 1024);
 };
 
 template <typename S>
@@ -75,7 +79,8 @@ __device__ void BringWeights(const Args& args, uint32_t ring, uint32_t full, int
   }
 }
 
-// A thread brings one 16-byte column of every kProducers / 8-th row. Rows beyond `rows` are zeros.
+// A thread brings one 16-byte column of every kProducers / 8-th row. Rows beyond `rows`, those that may
+// be read, are zeros.
 template <typename S>
 __device__ void BringRows(const Args& args, uint32_t ring, uint32_t full, uint32_t empty, int64_t first_row, int rows,
                           int64_t first_column, int stages) {
@@ -149,7 +154,7 @@ __device__ void Multiply(const Args& args, uint32_t ring, uint32_t full, uint32_
 }
 
 template <typename S>
-__global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
+__global__ __launch_bounds__(S::kThreads, S::kBlocks) void SplitKernel(const Args args) {
   extern __shared__ uint8_t shared[];
   const uint32_t ring = (SharedAddress(shared) + 1023) / 1024 * 1024;
   const uint32_t full = ring + S::kRingBytes, empty = full + S::kStages * 8;
@@ -170,9 +175,11 @@ __global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
   WaitForPrevious();
   const int64_t first_row = int64_t{blockIdx.z} * S::kRows;
   const int rows = static_cast<int>(min(int64_t{S::kRows}, int64_t{*args.rows} - first_row));  // may be below 1
+  // How many rows live is not waited for: what lies beyond them is multiplied into outputs that nobody stores.
+  const int readable = static_cast<int>(min(int64_t{S::kRows}, args.max_rows - first_row));
   float* sums_at = reinterpret_cast<float*>(shared + (ring - SharedAddress(shared)));
   if (threadIdx.x >= 128) {
-    BringRows<S>(args, ring, full, empty, first_row, rows, first_column, stages);
+    BringRows<S>(args, ring, full, empty, first_row, readable, first_column, stages);
     __syncthreads();
   } else {
     float sums[S::kFloats];
@@ -220,7 +227,7 @@ __global__ __launch_bounds__(S::kThreads, 3) void SplitKernel(const Args args) {
       args.y_float[to] = sum;
     }
   }
-  ClusterArrive();  // nobody leaves while another reads its sums
+  ClusterArriveRelaxed();  // nobody leaves while another reads its sums
   ClusterWait();
 }
 
@@ -238,12 +245,20 @@ void LaunchShape(const LinearSm90Params& p, const Args& args, cudaStream_t strea
   Start(launch, SplitKernel<S>, args);
 }
 
+template <typename Tiles, int kRows>
+void LaunchBlocks(const LinearSm90Params& p, const Args& args, cudaStream_t stream) {
+  constexpr int64_t kMultiprocessors = 132;
+  const int64_t blocks = (p.weight.out + kTileOutputs - 1) / kTileOutputs * LinearChunks(p.weight.in);
+  if (blocks > 2 * kMultiprocessors) return LaunchShape<Shape<Tiles, kRows, 3>>(p, args, stream);
+  LaunchShape<Shape<Tiles, kRows, 2>>(p, args, stream);
+}
+
 template <typename Tiles>
 void LaunchRows(const LinearSm90Params& p, const Args& args, cudaStream_t stream) {
-  if (p.max_rows <= 8) return LaunchShape<Shape<Tiles, 8>>(p, args, stream);
-  if (p.max_rows <= 16) return LaunchShape<Shape<Tiles, 16>>(p, args, stream);
-  if (p.max_rows <= 32) return LaunchShape<Shape<Tiles, 32>>(p, args, stream);
-  LaunchShape<Shape<Tiles, 64>>(p, args, stream);
+  if (p.max_rows <= 8) return LaunchBlocks<Tiles, 8>(p, args, stream);
+  if (p.max_rows <= 16) return LaunchBlocks<Tiles, 16>(p, args, stream);
+  if (p.max_rows <= 32) return LaunchBlocks<Tiles, 32>(p, args, stream);
+  LaunchBlocks<Tiles, 64>(p, args, stream);
 }
 
 }  // namespace
