@@ -18,7 +18,7 @@ struct RowCounts {
   int num_window, num_selected;
 
   RowCounts() = default;
-  __device__ RowCounts(const AttentionSm90Params& p, int64_t row) {
+  __device__ RowCounts(const AttentionRowsSm90& p, int64_t row) {
     num_window = static_cast<int>(p.rows.positions[row] - p.rows.window_begin[row] + 1);
     num_selected = p.selected != nullptr ? p.selected_count[row] : 0;
   }
@@ -36,12 +36,12 @@ struct RowKeys : RowCounts {
   int64_t window_begin;
   const int32_t* selected;
 
-  __device__ RowKeys(const AttentionSm90Params& p, int64_t row) : RowCounts(p, row) {
+  __device__ RowKeys(const AttentionRowsSm90& p, int64_t row) : RowCounts(p, row) {
     sequence = p.rows.sequence_kv[p.rows.sequences[row]];
     window_begin = p.rows.window_begin[row];
     selected = p.selected != nullptr ? p.selected + row * p.selected_stride : nullptr;
   }
-  __device__ const uint8_t* WindowKey(const AttentionSm90Params& p, int k) const {
+  __device__ const uint8_t* WindowKey(const AttentionRowsSm90& p, int k) const {
     const int64_t position = window_begin + k;
     if (position >= sequence.first_new) {
       return p.window.staging + (sequence.staging_begin + position - sequence.first_new) * p.window.row_stride;
@@ -50,13 +50,13 @@ struct RowKeys : RowCounts {
     const uint32_t slot_row = static_cast<uint32_t>(position) % static_cast<uint32_t>(p.window.ring_rows);
     return sequence.slot + p.window.ring_offset + slot_row * p.window.row_stride;
   }
-  __device__ const uint8_t* EntryKey(const AttentionSm90Params& p, int k) const {
+  __device__ const uint8_t* EntryKey(const AttentionRowsSm90& p, int k) const {
     const auto entry = static_cast<uint32_t>(selected[k]);
     return At(p, static_cast<uint32_t>(sequence.pages[entry / static_cast<uint32_t>(p.entries.entries_per_page)]),
               entry);
   }
   // Entry `entry` of a sequence, which lies in page `page` of the slab.
-  __device__ static const uint8_t* At(const AttentionSm90Params& p, uint32_t page, uint32_t entry) {
+  __device__ static const uint8_t* At(const AttentionRowsSm90& p, uint32_t page, uint32_t entry) {
     return p.entries.slab + int64_t{page} * p.entries.page_bytes + p.entries.entry_offset +
            entry % static_cast<uint32_t>(p.entries.entries_per_page) * p.entries.entry_stride;
   }

@@ -16,8 +16,14 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// The model's rounding points, where rows are bf16.
+template <typename Value>
+__device__ float Round(float x) {
+  return sizeof(Value) == 2 ? numerics::RoundToBf16(x) : x;
+}
+
 // One channel of a packed key.
-__device__ float Channel(const AttentionSm90Params& p, const sm90::RowKeys& keys, int k, int channel) {
+__device__ float Channel(const AttentionRowsSm90& p, const sm90::RowKeys& keys, int k, int channel) {
   if (k < keys.num_window) {
     const uint8_t* row = keys.WindowKey(p, k);
     return __fmul_rn(numerics::E4m3ToFloat(row[channel]), numerics::Ue8m0ToFloat(row[p.dim + channel / 32]));
@@ -29,7 +35,8 @@ __device__ float Channel(const AttentionSm90Params& p, const sm90::RowKeys& keys
 }
 
 // Shared: queries [dim], then a weight for every key.
-__global__ __launch_bounds__(kThreads) void PlainKernel(const AttentionSm90Params p) {
+template <typename Value>
+__global__ __launch_bounds__(kThreads, 4) void PlainKernel(const BasicAttentionSm90Params<Value> p) {
   extern __shared__ float values[];
   __shared__ float parts[kThreads / 32];
   cuda::WaitForPrevious();
@@ -40,15 +47,15 @@ __global__ __launch_bounds__(kThreads) void PlainKernel(const AttentionSm90Param
   const sm90::RowKeys keys(p, row);
   const int num_keys = keys.num_window + keys.num_selected;
   float *q = values, *weights = values + dim;
-  const __nv_bfloat16* from = p.q + (row * p.heads + head) * p.dim;
+  const Value* from = p.q + (row * p.heads + head) * p.dim;
   const float* rope = p.rope + row * p.rope_dim;
   for (int c = thread * 2; c < dim; c += kThreads * 2) {
-    float a = __bfloat162float(from[c]), b = __bfloat162float(from[c + 1]);
+    float a = static_cast<float>(from[c]), b = static_cast<float>(from[c + 1]);
     if (c >= tail) {
       const float cosine = rope[c - tail], sine = rope[c - tail + 1];
       const float real = __fsub_rn(__fmul_rn(a, cosine), __fmul_rn(b, sine));
-      b = numerics::RoundToBf16(__fadd_rn(__fmul_rn(a, sine), __fmul_rn(b, cosine)));
-      a = numerics::RoundToBf16(real);
+      b = Round<Value>(__fadd_rn(__fmul_rn(a, sine), __fmul_rn(b, cosine)));
+      a = Round<Value>(real);
     }
     q[c] = a, q[c + 1] = b;
   }
@@ -73,25 +80,26 @@ __global__ __launch_bounds__(kThreads) void PlainKernel(const AttentionSm90Param
   for (int c = thread * 2; c < dim; c += kThreads * 2) {
     float a = 0, b = 0;
     for (int k = 0; k < num_keys; ++k) {
-      const float weight = numerics::RoundToBf16(weights[k]);
+      const float weight = Round<Value>(weights[k]);
       a = __fmaf_rn(weight, Channel(p, keys, k, c), a);
       b = __fmaf_rn(weight, Channel(p, keys, k, c + 1), b);
     }
-    a = numerics::RoundToBf16(__fdiv_rn(a, denominator));
-    b = numerics::RoundToBf16(__fdiv_rn(b, denominator));
+    a = Round<Value>(__fdiv_rn(a, denominator));
+    b = Round<Value>(__fdiv_rn(b, denominator));
     if (c >= tail) {
       const float cosine = rope[c - tail], sine = -rope[c - tail + 1];
       const float real = __fsub_rn(__fmul_rn(a, cosine), __fmul_rn(b, sine));
       b = __fadd_rn(__fmul_rn(a, sine), __fmul_rn(b, cosine));
       a = real;
     }
-    *reinterpret_cast<__nv_bfloat162*>(p.out + (row * p.heads + head) * p.dim + c) = __floats2bfloat162_rn(a, b);
+    Value* to = p.out + (row * p.heads + head) * p.dim + c;
+    to[0] = static_cast<Value>(a), to[1] = static_cast<Value>(b);
   }
 }
 
-}  // namespace
-
-void AttentionPlainSm90(const AttentionSm90Params& p, cudaStream_t stream) {
+template <typename Value>
+void StartPlain(const BasicAttentionSm90Params<Value>& p, cudaStream_t stream) {
+  if (p.max_rows == 0) return;
   SENKO_CHECK(p.dim % 32 == 0 && p.rope_dim % 2 == 0);
   const auto keys = p.max_window + (p.selected != nullptr ? p.selected_stride : 0);
   const auto shared = static_cast<size_t>(p.dim + keys) * sizeof(float);
@@ -101,7 +109,12 @@ void AttentionPlainSm90(const AttentionSm90Params& p, cudaStream_t stream) {
   launch.block = dim3(kThreads);
   launch.shared_bytes = shared;
   launch.stream = stream;
-  cuda::Start(launch, PlainKernel, p);
+  cuda::Start(launch, PlainKernel<Value>, p);
 }
+
+}  // namespace
+
+void AttentionPlainSm90(const AttentionSm90Params& p, cudaStream_t stream) { StartPlain(p, stream); }
+void AttentionSm90(const BasicAttentionSm90Params<float>& p, cudaStream_t stream) { StartPlain(p, stream); }
 
 }  // namespace senko::ops

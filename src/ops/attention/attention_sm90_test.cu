@@ -305,5 +305,56 @@ TEST_F(AttentionSm90Test, AGraphServesOtherCounts) {
   }
 }
 
+// Without rounding points: the reference's, within what float32 leaves, and a row's bits its own.
+TEST_F(AttentionSm90Test, FloatRowsAreTheReferences) {
+  uint32_t seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  for (const Shape& shape :
+       {Shape{4, 512, 64, 128, 512}, Shape{8, 64, 16, 16, 8}, Shape{4, 96, 32, 40, 100}, Shape{3, 32, 8, 8, 0}}) {
+    WorldSpec spec = SomeRows(shape, ++seed);
+    spec.round_bf16 = false;
+    World world(spec);
+    const std::vector<float> expected = world.Run(AttentionReference);
+    DeviceWorld device(world);
+    const int64_t n = world.num_rows(), each = shape.heads * shape.dim;
+    const auto run = [&](const std::vector<float>& queries, int64_t first, int64_t count) {
+      const DeviceWorld::Step step = device.Prepare(first, count, count + 2, shape.window);
+      const DeviceBuffer<float> q = ToDevice(queries),
+                                out = ToDevice(std::vector<float>(static_cast<size_t>((count + 2) * each), NAN));
+      BasicAttentionSm90Params<float> p;
+      static_cast<AttentionRowsSm90&>(p) = step.p;
+      p.q = q.data() + first * each;
+      p.out = out.data();
+      AttentionSm90(p, nullptr);
+      SENKO_CUDA(cudaDeviceSynchronize());
+      return ToHost(out);
+    };
+    const std::vector<float> all = run(world.q(), 0, n);
+    double worst = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i >= expected.size()) {
+        ASSERT_TRUE(std::isnan(all[i])) << i;
+        continue;
+      }
+      const double error = std::abs(double{all[i]} - expected[i]);
+      worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+    }
+    // Scores of up to some 10, summed from as many terms as there are dims; then a weighted mean of values of about 1.
+    EXPECT_LE(worst, 2e-5) << shape.heads << " heads of " << shape.dim;
+    std::printf("%d float heads of %d: off by %.2g\n", static_cast<int>(shape.heads), static_cast<int>(shape.dim),
+                worst);
+    const std::vector<float> some = run(world.q(), 5, 4);
+    EXPECT_EQ(std::memcmp(some.data(), all.data() + 5 * each, static_cast<size_t>(4 * each) * 4), 0);
+    std::vector<float> spoilt_q = world.q();
+    spoilt_q[static_cast<size_t>(2 * each + 1)] = NAN;  // of the first head
+    const std::vector<float> spoilt = run(spoilt_q, 0, n);
+    for (int64_t i = 0; i < n * each; ++i) {
+      const bool hit = i / shape.dim == 2 * shape.heads;
+      ASSERT_EQ(std::isnan(spoilt[static_cast<size_t>(i)]), hit) << i;
+      if (!hit) ASSERT_EQ(spoilt[static_cast<size_t>(i)], all[static_cast<size_t>(i)]) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace senko::ops

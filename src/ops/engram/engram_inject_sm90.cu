@@ -10,22 +10,32 @@
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
 #include "ops/engram/engram_sm90.h"
+#include "ops/norm/norm_lanes_sm90.cuh"
 
 namespace senko::ops {
 namespace {
 
-constexpr int kStreams = 4;
+constexpr int kStreams = 4;  // of bf16
 constexpr int kMostThreads = 640;
 constexpr int64_t kMostBlocks = 2 * 132;  // as many as run at once
 
-struct Eight {
+template <typename Value>
+struct Eight;
+template <>
+struct Eight<__nv_bfloat16> {
   uint4 codes = {};
+  __device__ void Load(const __nv_bfloat16* p) { codes = *reinterpret_cast<const uint4*>(p); }
   __device__ float operator[](int i) const {
     const uint32_t word = (&codes.x)[i / 2];
     return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
   }
 };
-__device__ Eight Load(const __nv_bfloat16* p) { return {*reinterpret_cast<const uint4*>(p)}; }
+template <>
+struct Eight<float> {
+  float values[8] = {};
+  __device__ void Load(const float* p) { sm90::LoadFloats(p, values); }
+  __device__ float operator[](int i) const { return values[i]; }
+};
 
 // The operations of the CPU's InjectRow.
 __device__ float Gate(float product, float x_squares, float key_squares, float width, float eps) {
@@ -36,7 +46,9 @@ __device__ float Gate(float product, float x_squares, float key_squares, float w
   return 1.0f / (1.0f + expf(-copysignf(sqrtf(magnitude), dot)));
 }
 
-__global__ __launch_bounds__(kMostThreads, 2) void InjectKernel(const EngramInjectSm90Params p) {
+template <typename Value>
+__global__ __launch_bounds__(kMostThreads,
+                             sizeof(Value) == 2 ? 2 : 1) void InjectKernel(const BasicEngramInjectSm90Params<Value> p) {
   __shared__ float warp_sums[2][3][32];
   const int stream = static_cast<int>(blockIdx.x);
   const int column = static_cast<int>(threadIdx.x) * 8, warp = static_cast<int>(threadIdx.x) / 32;
@@ -58,10 +70,11 @@ __global__ __launch_bounds__(kMostThreads, 2) void InjectKernel(const EngramInje
   int parity = 0;
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     if (p.is_image != nullptr && p.is_image[row] != 0) continue;
-    const __nv_bfloat16* kv = p.kv + row * (kStreams + 1) * p.hidden + column;
-    __nv_bfloat16* at = p.streams + (row * kStreams + stream) * p.hidden + column;
-    Eight x, key, value;
-    if (works) x = Load(at), key = Load(kv + stream * p.hidden), value = Load(kv + kStreams * p.hidden);
+    const int64_t streams = sizeof(Value) == 2 ? kStreams : static_cast<int64_t>(gridDim.x);
+    const Value* kv = p.kv + row * (streams + 1) * p.hidden + column;
+    Value* at = p.streams + (row * streams + stream) * p.hidden + column;
+    Eight<Value> x, key, value;
+    if (works) x.Load(at), key.Load(kv + stream * p.hidden), value.Load(kv + streams * p.hidden);
     float sums[3] = {};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -87,27 +100,38 @@ __global__ __launch_bounds__(kMostThreads, 2) void InjectKernel(const EngramInje
     parity ^= 1;
     const float gate = Gate(totals[0], totals[1], totals[2], static_cast<float>(p.hidden), p.rms_eps);
     if (!works) continue;
-    uint4 codes;
+    if constexpr (sizeof(Value) == 2) {
+      uint4 codes;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat162 two = __floats2bfloat162_rn(__fmaf_rn(gate, value[2 * i], x[2 * i]),
-                                                       __fmaf_rn(gate, value[2 * i + 1], x[2 * i + 1]));
-      (&codes.x)[i] = *reinterpret_cast<const uint32_t*>(&two);
+      for (int i = 0; i < 4; ++i) {
+        const __nv_bfloat162 two = __floats2bfloat162_rn(__fmaf_rn(gate, value[2 * i], x[2 * i]),
+                                                         __fmaf_rn(gate, value[2 * i + 1], x[2 * i + 1]));
+        (&codes.x)[i] = *reinterpret_cast<const uint32_t*>(&two);
+      }
+      *reinterpret_cast<uint4*>(at) = codes;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) at[i] = __fmaf_rn(gate, value[i], x[i]);
     }
-    *reinterpret_cast<uint4*>(at) = codes;
   }
+}
+
+template <typename Value>
+void StartInject(const BasicEngramInjectSm90Params<Value>& p, cudaStream_t stream) {
+  if (p.max_rows == 0) return;
+  SENKO_CHECK(p.hidden % 32 == 0 && p.hidden <= 8 * kMostThreads);
+  SENKO_CHECK(sizeof(Value) == 2 ? p.num_streams == kStreams : p.num_streams >= 1);
+  cuda::Launch launch;
+  launch.grid = dim3(static_cast<unsigned>(p.num_streams),
+                     static_cast<unsigned>(std::min(p.max_rows, kMostBlocks / p.num_streams)));
+  launch.block = dim3(static_cast<unsigned>((p.hidden / 8 + 31) / 32 * 32));
+  launch.stream = stream;
+  cuda::Start(launch, InjectKernel<Value>, p);
 }
 
 }  // namespace
 
-void EngramInjectSm90(const EngramInjectSm90Params& p, cudaStream_t stream) {
-  if (p.max_rows == 0) return;
-  SENKO_CHECK(p.hidden % 32 == 0 && p.hidden <= 8 * kMostThreads);
-  cuda::Launch launch;
-  launch.grid = dim3(kStreams, static_cast<unsigned>(std::min(p.max_rows, kMostBlocks / kStreams)));
-  launch.block = dim3(static_cast<unsigned>((p.hidden / 8 + 31) / 32 * 32));
-  launch.stream = stream;
-  cuda::Start(launch, InjectKernel, p);
-}
+void EngramInjectSm90(const EngramInjectSm90Params& p, cudaStream_t stream) { StartInject(p, stream); }
+void EngramInjectSm90(const BasicEngramInjectSm90Params<float>& p, cudaStream_t stream) { StartInject(p, stream); }
 
 }  // namespace senko::ops

@@ -48,19 +48,23 @@ struct EngramGatherSm90Params {
 };
 void EngramGatherSm90(const EngramGatherSm90Params& p, cudaStream_t stream);
 
-// As EngramInjectParams, on bf16 streams; four streams. A stream's sums have an order of their own: eight columns a
-// thread, a butterfly over the warp, the warps in order.
-struct EngramInjectSm90Params {
+// As EngramInjectParams; of bf16 with rounding points and four streams. A stream's sums have an order of their own:
+// eight columns a thread, a butterfly over the warp, the warps in order.
+template <typename Value>
+struct BasicEngramInjectSm90Params {
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
-  int64_t hidden = 0;                 // a multiple of 32, at most 5,120
-  const __nv_bfloat16* kv = nullptr;  // [rows, 5 * hidden]
-  const float* q_weight = nullptr;    // [4, hidden]
-  const float* k_weight = nullptr;    // [4, hidden]
+  int64_t num_streams = 4;
+  int64_t hidden = 0;               // a multiple of 32, at most 5,120
+  const Value* kv = nullptr;        // [rows, num_streams + 1, hidden]
+  const float* q_weight = nullptr;  // [num_streams, hidden]
+  const float* k_weight = nullptr;  // [num_streams, hidden]
   float rms_eps = 0;
   const uint8_t* is_image = nullptr;  // [rows] or null
-  __nv_bfloat16* streams = nullptr;   // [rows, 4, hidden], in place
+  Value* streams = nullptr;           // [rows, num_streams, hidden], in place
 };
+using EngramInjectSm90Params = BasicEngramInjectSm90Params<__nv_bfloat16>;
 void EngramInjectSm90(const EngramInjectSm90Params& p, cudaStream_t stream);
+void EngramInjectSm90(const BasicEngramInjectSm90Params<float>& p, cudaStream_t stream);
 
 }  // namespace senko::ops

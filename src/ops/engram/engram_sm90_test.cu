@@ -466,5 +466,53 @@ TEST_F(EngramSm90Test, SmallStreamsAndNan) {
   EXPECT_EQ(nans([&](Injection& i) { i.k[3 * 256 + 9] = kNan; }), want);
 }
 
+// Without rounding points, for any number of streams.
+TEST_F(EngramSm90Test, FloatInjectionIsTheReferences) {
+  std::mt19937_64 random(std::random_device{}());
+  ThreadPool pool(2);
+  std::normal_distribution<float> normal;
+  for (const int64_t hidden : {64, 288, 5120}) {
+    for (int64_t streams = 1; streams <= 4; ++streams) {
+      constexpr int64_t kRows = 29, kMost = 31;
+      const auto floats = [&](int64_t count) {
+        std::vector<float> v(static_cast<size_t>(count));
+        for (float& f : v) f = normal(random);
+        return v;
+      };
+      std::vector<float> kv = floats(kMost * (streams + 1) * hidden), x = floats(kMost * streams * hidden);
+      const std::vector<float> q = floats(streams * hidden), k = floats(streams * hidden);
+      std::vector<uint8_t> image(kMost);
+      for (uint8_t& i : image) i = random() % 4 == 0;
+      kv[static_cast<size_t>((2 * (streams + 1) + streams) * hidden + 9)] = NAN;
+      const DeviceBuffer<float> d_kv = ToDevice(kv), d_x = ToDevice(x), d_q = ToDevice(q), d_k = ToDevice(k);
+      const DeviceBuffer<uint8_t> d_image = ToDevice(image);
+      const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(kRows)});
+      BasicEngramInjectSm90Params<float> p;
+      p.rows = count.data();
+      p.max_rows = kMost;
+      p.num_streams = streams;
+      p.hidden = hidden;
+      p.kv = d_kv.data();
+      p.q_weight = d_q.data();
+      p.k_weight = d_k.data();
+      p.rms_eps = 1e-20f;
+      p.is_image = d_image.data();
+      p.streams = d_x.data();
+      EngramInjectSm90(p, nullptr);
+      SENKO_CUDA(cudaDeviceSynchronize());
+      EngramInjectReference(
+          {kRows, streams, hidden, kv.data(), q.data(), k.data(), 1e-20f, image.data(), false, x.data()}, pool);
+      const std::vector<float> got = ToHost(d_x);
+      for (size_t i = 0; i < x.size(); ++i) {
+        if (std::isnan(x[i])) {
+          ASSERT_TRUE(std::isnan(got[i])) << i;
+        } else {  // a gate's root of a dot near zero magnifies the dot's error
+          ASSERT_LE(std::abs(got[i] - x[i]), 2e-4f) << i;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace senko::ops

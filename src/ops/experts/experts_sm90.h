@@ -34,7 +34,8 @@ int64_t ExpertBlock(int64_t rows, int64_t topk, int64_t num_experts);
 inline constexpr size_t kExpertTicketBytes = 16 * 1024;
 size_t ExpertsScratchBytes(int64_t hidden, int64_t inter, int64_t shared_inter);
 
-struct ExpertsSm90Params {
+template <typename Value>
+struct BasicExpertsSm90Params {
   const int32_t* num_items = nullptr;  // device
   int64_t max_items = 0;
   const ExpertItem* items = nullptr;
@@ -42,12 +43,12 @@ struct ExpertsSm90Params {
   int64_t block = 0;               // of the items
   int64_t topk = 0;
   ExpertTiles weights;
-  const __nv_bfloat16* x = nullptr;      // [rows, hidden], rounded as activations where they are
+  const Value* x = nullptr;              // [rows, hidden], rounded as activations where they are
   const float* route_weights = nullptr;  // [rows, topk]; null: 1
   float swiglu_limit = 0;                // <= 0: no clamp
   bool round_activations = true;         // in front of down
-  __nv_bfloat16* h = nullptr;            // scratch [rows * topk, inter], in the order of `pairs`
-  __nv_bfloat16* y = nullptr;            // of pair p: y + (p / topk * y_row_slots + p % topk) * hidden
+  Value* h = nullptr;                    // scratch [rows * topk, inter], in the order of `pairs`
+  Value* y = nullptr;                    // of pair p: y + (p / topk * y_row_slots + p % topk) * hidden
   int64_t y_row_slots = 0;
   // ExpertsScratchBytes, 256-byte aligned. The first kExpertTicketBytes are zero before the first launch, and left so.
   uint8_t* scratch = nullptr;
@@ -56,8 +57,10 @@ struct ExpertsSm90Params {
   ExpertTiles shared;
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
-  __nv_bfloat16* shared_h = nullptr;  // scratch [rows, shared.inter]
+  Value* shared_h = nullptr;  // scratch [rows, shared.inter]
 };
+using ExpertsSm90Params = BasicExpertsSm90Params<__nv_bfloat16>;
 void ExpertsSm90(const ExpertsSm90Params& p, cudaStream_t stream);
+void ExpertsSm90(const BasicExpertsSm90Params<float>& p, cudaStream_t stream);
 
 }  // namespace senko::ops

@@ -437,5 +437,111 @@ TEST_F(ExpertsSm90Test, AGraphServesOtherCounts) {
   }
 }
 
+// Without rounding points: the reference's sums within what float32 leaves of them, for any items, and a NaN in its
+// row.
+TEST_F(ExpertsSm90Test, FloatExpertsAreTheReferences) {
+  std::mt19937_64 random(std::random_device{}());
+  ThreadPool pool(8);
+  for (const Size s : {Size{WeightFormat::kFp4, 128, 64, 4, 2, 40}, Size{WeightFormat::kFp8, 320, 128, 3, 1, 21},
+                       Size{WeightFormat::kFp4, 1088, 320, 5, 3, 19}}) {
+    const Problem p = MakeProblem(s, random), q = MakeProblem({WeightFormat::kFp8, s.hidden, 192, 1, 1, 1}, random);
+    const OnDevice d = Upload(p.layer), d_shared = Upload(q.layer);
+    std::vector<float> x(static_cast<size_t>(s.rows * s.hidden));
+    std::normal_distribution<float> normal;
+    for (float& v : x) v = 3 * normal(random);
+    const auto run = [&](const std::vector<float>& rows_x, int64_t block, int32_t live) {
+      Step step(d, p.layer, p.codes, p.routing, s.rows, s.topk, block, {}, &d_shared);
+      cuda::Overwrite(step.rows, {live});
+      const int64_t pairs = s.rows * s.topk;
+      const DeviceBuffer<float> fx = ToDevice(rows_x);
+      const DeviceBuffer<float> h = ToDevice(std::vector<float>(static_cast<size_t>(pairs * s.inter), NAN));
+      const DeviceBuffer<float> y =
+          ToDevice(std::vector<float>(static_cast<size_t>(s.rows * (s.topk + 1) * s.hidden), NAN));
+      const DeviceBuffer<float> shared_h = ToDevice(std::vector<float>(static_cast<size_t>(s.rows * 192), NAN));
+      BasicExpertsSm90Params<float> f;
+      f.num_items = step.p.num_items;
+      f.max_items = step.p.max_items;
+      f.items = step.p.items;
+      f.pairs = step.p.pairs;
+      f.block = block;
+      f.topk = s.topk;
+      f.weights = d.tiles;
+      f.x = fx.data();
+      f.route_weights = step.p.route_weights;
+      f.swiglu_limit = 10;
+      f.h = h.data();
+      f.y = y.data();
+      f.y_row_slots = s.topk + 1;
+      f.shared = d_shared.tiles;
+      f.rows = step.rows.data();
+      f.max_rows = s.rows;
+      f.shared_h = shared_h.data();
+      DispatchSm90(step.dispatch, nullptr);
+      ExpertsSm90(f, nullptr);
+      SENKO_CUDA(cudaDeviceSynchronize());
+      return ToHost(y);
+    };
+    const auto rows = static_cast<int32_t>(s.rows);
+    const std::vector<float> got = run(x, 8, rows);
+    const auto view = [&](const Layer& l, const Matrix& m, int64_t out, int64_t in) {
+      return WeightView{l.format, out, in, m.data.data(), m.scale.data()};
+    };
+    const auto expert = [&](const Layer& l, size_t e) {
+      return ExpertWeights{view(l, l.w1[e], l.inter, l.hidden), view(l, l.w3[e], l.inter, l.hidden),
+                           view(l, l.w2[e], l.hidden, l.inter)};
+    };
+    double worst = 0;
+    for (int64_t row = 0; row < s.rows; row += 3) {
+      for (int64_t k = 0; k <= s.topk; ++k) {
+        const auto pair = static_cast<size_t>(row * s.topk + k);
+        const ExpertWeights weights =
+            k == s.topk ? expert(q.layer, 0) : expert(p.layer, static_cast<size_t>(p.routing.ids[pair]));
+        const float weight = k == s.topk ? 1.0f : p.routing.weights[pair];
+        std::vector<int32_t> begin = {0, 1}, pairs = {0};
+        std::vector<float> y(static_cast<size_t>(s.hidden));
+        ExpertsParams r;
+        r.rows = 1;
+        r.hidden = s.hidden;
+        r.inter = weights.w1.out;
+        r.num_experts = 1;
+        r.topk = 1;
+        r.x = x.data() + row * s.hidden;
+        r.experts = &weights;
+        r.route_weights = &weight;
+        r.dispatch = {begin.data(), pairs.data()};
+        r.swiglu_limit = 10;
+        r.y = y.data();
+        ExpertsReference(r, pool);
+        double squares = 0, error = 0;
+        for (int64_t c = 0; c < s.hidden; ++c) {
+          const double want = y[static_cast<size_t>(c)];
+          squares += want * want;
+          const double off = std::abs(double{got[static_cast<size_t>((row * (s.topk + 1) + k) * s.hidden + c)]} - want);
+          error = off <= error ? error : std::isnan(off) ? INFINITY : off;
+        }
+        worst = std::max(worst, error / std::sqrt(squares / static_cast<double>(s.hidden)));
+      }
+    }
+    // Two sums of a thousand terms behind each other, by 2^-24 of a partial sum each time, and the exponential.
+    EXPECT_LE(worst, 1e-5) << s.hidden;
+    std::printf("hidden %d: float experts off by %.2g of a row\n", static_cast<int>(s.hidden), worst);
+    for (const int64_t block : {32, 64, 128}) {
+      EXPECT_EQ(std::memcmp(run(x, block, rows).data(), got.data(), got.size() * 4), 0) << block;
+    }
+    std::vector<float> spoilt_x = x;
+    spoilt_x[static_cast<size_t>(4 * s.hidden + 7)] = NAN;
+    const std::vector<float> spoilt = run(spoilt_x, 8, rows - 1);
+    const auto row_values = static_cast<size_t>((s.topk + 1) * s.hidden);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const size_t row = i / row_values;
+      if (row == 4 || row == static_cast<size_t>(rows - 1)) {
+        ASSERT_TRUE(std::isnan(spoilt[i])) << i;
+      } else {
+        ASSERT_EQ(spoilt[i], got[i]) << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace senko::ops

@@ -4,7 +4,6 @@
 #include "base/check.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
-#include "numerics/bf16_lanes.cuh"
 #include "ops/kv_write/kv_write_sm90.h"
 #include "ops/norm/norm_lanes_sm90.cuh"
 
@@ -20,7 +19,8 @@ __device__ float* Pending(uint8_t* slot, int64_t offset, int64_t group, int64_t 
   return reinterpret_cast<float*>(slot + offset) + int64_t{row} * 2 * dim;
 }
 
-// The softmax over two tokens, each step rounded to float32, the sum to bf16.
+// The softmax over two tokens, each step rounded to float32, the sum as rows of Value are.
+template <typename Value>
 __device__ void PoolPair(const float* first, const float* second, int64_t dim, float (&x)[8]) {
   float c0[8], z0[8], c1[8], z1[8];
   sm90::LoadFloats(second, c1);
@@ -35,11 +35,11 @@ __device__ void PoolPair(const float* first, const float* second, int64_t dim, f
     const float sum = __fadd_rn(e0, e1);
     x[i] = __fadd_rn(__fmul_rn(__fdiv_rn(e0, sum), c0[i]), __fmul_rn(__fdiv_rn(e1, sum), c1[i]));
   }
-  numerics::RoundBf16x8(x);
+  sm90::RoundRow8<Value>(x);
 }
 
-template <int kRatio>
-__global__ __launch_bounds__(32 * kMostWarps) void CompressKernel(const CompressSm90Params p) {
+template <typename Value, int kRatio>
+__global__ __launch_bounds__(32 * kMostWarps) void CompressKernel(const BasicCompressSm90Params<Value> p) {
   __shared__ __align__(16) float warp_sums[32];
   const int column = static_cast<int>(threadIdx.x) * 8;
   const int dim = static_cast<int>(p.dim), warps = static_cast<int>(blockDim.x) / 32;
@@ -53,20 +53,20 @@ __global__ __launch_bounds__(32 * kMostWarps) void CompressKernel(const Compress
   const LatentRef ref = p.latents[i];
   if (works) {
     if constexpr (kRatio == 1) {
-      numerics::LoadBf16x8(p.c + ref.row * p.dim + column, x);
+      sm90::LoadRow8(p.c + ref.row * p.dim + column, x);
     } else {
       const float* first = ref.row_prev >= 0 ? p.cz + ref.row_prev * 2 * p.dim
                                              : Pending(p.sequences[ref.sequence].slot, p.pending_offset, ref.entry,
                                                        p.pending_rows, p.dim);
-      PoolPair(first + column, p.cz + ref.row * 2 * p.dim + column, p.dim, x);
+      PoolPair<Value>(first + column, p.cz + ref.row * 2 * p.dim + column, p.dim, x);
     }
   }
   cuda::LetNextBegin();
   const float sum = sm90::WarpSumOfSquares(x);
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
   __syncthreads();
-  sm90::Normalise(x, weight, sm90::NormScale(warp_sums, warps, dim, p.rms_eps));
-  if (works) numerics::StoreBf16x8(p.out + i * p.dim + column, x);
+  sm90::Normalise<Value>(x, weight, sm90::NormScale(warp_sums, warps, dim, p.rms_eps));
+  if (works) sm90::StoreRow8(p.out + i * p.dim + column, x);
 }
 
 // Block (sequence, k): the k-th of the sequence's last 2 * pending_rows rows.
@@ -85,9 +85,8 @@ __global__ __launch_bounds__(kCopyThreads) void PendingStoreKernel(const Pending
   for (int64_t piece = threadIdx.x; piece < p.dim / 2; piece += kCopyThreads) to[piece] = from[piece];
 }
 
-}  // namespace
-
-void CompressSm90(const CompressSm90Params& p, cudaStream_t stream) {
+template <typename Value>
+void StartCompress(const BasicCompressSm90Params<Value>& p, cudaStream_t stream) {
   if (p.max_count == 0) return;
   const int warps = sm90::WarpsOfRow(p.dim);
   SENKO_CHECK((p.ratio == 1 || p.ratio == 2) && p.dim % 32 == 0 && warps <= kMostWarps);
@@ -96,8 +95,13 @@ void CompressSm90(const CompressSm90Params& p, cudaStream_t stream) {
   launch.grid = dim3(static_cast<unsigned>(p.max_count));
   launch.block = dim3(static_cast<unsigned>(32 * warps));
   launch.stream = stream;
-  cuda::Start(launch, p.ratio == 1 ? CompressKernel<1> : CompressKernel<2>, p);
+  cuda::Start(launch, p.ratio == 1 ? CompressKernel<Value, 1> : CompressKernel<Value, 2>, p);
 }
+
+}  // namespace
+
+void CompressSm90(const CompressSm90Params& p, cudaStream_t stream) { StartCompress(p, stream); }
+void CompressSm90(const BasicCompressSm90Params<float>& p, cudaStream_t stream) { StartCompress(p, stream); }
 
 void PendingStoreSm90(const PendingStoreSm90Params& p, cudaStream_t stream) {
   if (p.max_sequences == 0) return;

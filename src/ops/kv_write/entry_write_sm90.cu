@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
-#include "numerics/bf16_lanes.cuh"
 #include "numerics/fp4_lanes.cuh"
 #include "ops/kv_write/kv_write_sm90.h"
 #include "ops/norm/norm_lanes_sm90.cuh"
@@ -16,7 +15,9 @@ namespace {
 
 constexpr int kMostWarps = 32;
 
-__global__ __launch_bounds__(32 * kMostWarps) void EntryWriteKernel(const EntryWriteSm90Params p, int entry_warps) {
+template <typename Value>
+__global__ __launch_bounds__(32 * kMostWarps) void EntryWriteKernel(const BasicEntryWriteSm90Params<Value> p,
+                                                                    int entry_warps) {
   __shared__ __align__(16) float warp_sums[32];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const bool is_entry = warp < entry_warps;
@@ -29,7 +30,7 @@ __global__ __launch_bounds__(32 * kMostWarps) void EntryWriteKernel(const EntryW
   cuda::WaitForPrevious();
   const int64_t i = blockIdx.x;
   if (i >= *p.count) return;
-  if (works) numerics::LoadBf16x8((is_entry ? p.latent : p.k) + i * cols + column, x);
+  if (works) sm90::LoadRow8((is_entry ? p.latent : p.k) + i * cols + column, x);
   const int skip = sm90::PairsToSkip(column, cols, rope_dim);
   const sm90::Turns turns(p.rope + i * rope_dim + (column - cols + rope_dim), skip);
   const LatentRef ref = p.latents[i];
@@ -46,7 +47,7 @@ __global__ __launch_bounds__(32 * kMostWarps) void EntryWriteKernel(const EntryW
   }
   __syncthreads();
   if (is_entry) {
-    turns.Apply(x, skip);
+    turns.Apply<Value>(x, skip);
     const numerics::Fp4Lanes packed = numerics::QuantiseFp4Block16OverLanes(x);
     if (!works) return;
     uint8_t* to = page + p.entries.entry_offset + at * p.entries.entry_stride;
@@ -54,8 +55,8 @@ __global__ __launch_bounds__(32 * kMostWarps) void EntryWriteKernel(const EntryW
     if (threadIdx.x % 2 == 0) to[cols / 2 + column / 16] = packed.scale;
     return;
   }
-  sm90::Normalise(x, weight, sm90::NormScale(warp_sums, sm90::WarpsOfRow(cols), cols, p.rms_eps));
-  turns.Apply(x, skip);
+  sm90::Normalise<Value>(x, weight, sm90::NormScale(warp_sums, sm90::WarpsOfRow(cols), cols, p.rms_eps));
+  turns.Apply<Value>(x, skip);
   const numerics::Fp4Lanes packed = numerics::QuantiseFp4OverLanes(x);
   if (!works) return;
   uint8_t* values = page + p.entries.key_value_offset + at * p.entries.key_value_bytes;
@@ -64,9 +65,8 @@ __global__ __launch_bounds__(32 * kMostWarps) void EntryWriteKernel(const EntryW
   if (threadIdx.x % 4 == 0) scales[column / 32] = packed.scale;
 }
 
-}  // namespace
-
-void EntryWriteSm90(const EntryWriteSm90Params& p, cudaStream_t stream) {
+template <typename Value>
+void StartWrite(const BasicEntryWriteSm90Params<Value>& p, cudaStream_t stream) {
   if (p.max_count == 0) return;
   const int entry_warps = sm90::WarpsOfRow(p.dim), warps = entry_warps + sm90::WarpsOfRow(p.index_dim);
   SENKO_CHECK(p.dim % 32 == 0 && p.index_dim % 32 == 0 && warps <= kMostWarps);
@@ -77,7 +77,12 @@ void EntryWriteSm90(const EntryWriteSm90Params& p, cudaStream_t stream) {
   launch.grid = dim3(static_cast<unsigned>(p.max_count));
   launch.block = dim3(static_cast<unsigned>(32 * warps));
   launch.stream = stream;
-  cuda::Start(launch, EntryWriteKernel, p, entry_warps);
+  cuda::Start(launch, EntryWriteKernel<Value>, p, entry_warps);
 }
+
+}  // namespace
+
+void EntryWriteSm90(const EntryWriteSm90Params& p, cudaStream_t stream) { StartWrite(p, stream); }
+void EntryWriteSm90(const BasicEntryWriteSm90Params<float>& p, cudaStream_t stream) { StartWrite(p, stream); }
 
 }  // namespace senko::ops

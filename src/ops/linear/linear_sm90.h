@@ -74,8 +74,8 @@ void CheckLinearSm90(const LinearSm90Params& p);
 
 // Five kernels, the same bits. Up to 16 rows: weights streamed through registers into mma.sync.
 void LinearStreamSm90(const LinearSm90Params& p, cudaStream_t stream);
-// Many outputs, up to 16 rows of kFp8 or kBf16 in one group, not rounded as activations: blocks that stay, weights on the
-// way from before the kernel ahead has ended on. Their rows fit shared memory if LinearRingTakes says so.
+// Many outputs, up to 16 rows of kFp8 or kBf16 in one group, not rounded as activations: blocks that stay, weights on
+// the way from before the kernel ahead has ended on. Their rows fit shared memory if LinearRingTakes says so.
 void LinearRingSm90(const LinearSm90Params& p, cudaStream_t stream);
 bool LinearRingTakes(const LinearSm90Params& p);
 // Few outputs, up to 16 rows of kFp8 or 64 of kBf16 (without rounding as activations; no kFp4): all weights on the way
@@ -90,5 +90,20 @@ void LinearWideSm90(const LinearSm90Params& p, cudaStream_t stream);
 void LinearSm90(const LinearSm90Params& p, cudaStream_t stream);
 // The chunks' sums alone, into y_chunks, of a kBf16 weight of few outputs: whoever reads them adds them in order.
 void LinearChunksSm90(const LinearSm90Params& p, cudaStream_t stream);
+
+// Without rounding points (--numerics float): float32 rows, plain float32 sums in an order of their own
+// (float_tiles_sm90.cuh), whatever the number of rows.
+struct LinearFloatSm90Params {
+  const int32_t* rows = nullptr;  // device
+  int64_t max_rows = 0;
+  const float* x = nullptr;               // [rows, in], 8-byte aligned, or
+  const __nv_bfloat16* x_bf16 = nullptr;  // the same, where it is exact
+  int64_t x_stride = 0;                   // elements, even
+  TiledWeight weight;
+  int64_t group_out = 0;  // as LinearSm90Params
+  float* y = nullptr;     // [rows, out]
+  int64_t y_stride = 0;
+};
+void LinearFloatSm90(const LinearFloatSm90Params& p, cudaStream_t stream);
 
 }  // namespace senko::ops

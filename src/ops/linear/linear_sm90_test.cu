@@ -55,9 +55,9 @@ Stored RandomWeight(WeightFormat format, int64_t out, int64_t in, std::mt19937_6
 }
 
 // y and the sum of the products' magnitudes, in double, from the stored bytes.
+template <typename X>
 __global__ void Truth(WeightFormat format, const uint8_t* data, const uint8_t* scale, int64_t out, int64_t in,
-                      int64_t group_out, const __nv_bfloat16* x, int64_t x_stride, int rows, double* y,
-                      double* magnitude) {
+                      int64_t group_out, const X* x, int64_t x_stride, int rows, double* y, double* magnitude) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= rows * out) return;
   const int64_t row = i / out, o = i % out;
@@ -74,7 +74,7 @@ __global__ void Truth(WeightFormat format, const uint8_t* data, const uint8_t* s
       const uint8_t* p = data + 2 * (o * in + k);
       w = numerics::Bf16ToFloat(static_cast<uint16_t>(p[0] | p[1] << 8));
     }
-    const double product = w * double{__bfloat162float(x[row * x_stride + o / group_out * in + k])};
+    const double product = w * double{static_cast<float>(x[row * x_stride + o / group_out * in + k])};
     sum += product;
     size += fabs(product);
   }
@@ -472,6 +472,92 @@ TEST_P(LinearSm90Test, ChunksAddUp) {
 }
 
 // What cannot be computed exactly is counted.
+// Without rounding points: the sum within what float32 leaves of it, a row's bits its own, and rows of bf16 like the
+// same rows of float32.
+TEST_P(LinearSm90Test, FloatRowsAreTheTruths) {
+  std::mt19937_64 random(std::random_device{}());
+  struct Size {
+    int64_t out, in, groups;
+  };
+  for (const Size& size : {Size{1000, 64, 1}, Size{72, 1088, 1}, Size{256, 5120, 1}, Size{192, 320, 3}}) {
+    const auto [out, in, groups] = size;
+    const Stored w = RandomWeight(GetParam(), out, in, random);
+    const OnDevice d = Upload(w);
+    const int64_t group_out = out / groups, x_stride = groups * in + 2, y_stride = out + 3, max_rows = 43;
+    const int most = 37;
+    std::vector<float> rows(static_cast<size_t>(max_rows * x_stride), NAN);
+    std::vector<uint16_t> codes(rows.size(), kPoison);
+    std::normal_distribution<float> normal;
+    const auto run = [&](const std::vector<float>& x_rows, bool bf16, int count) {
+      const DeviceBuffer<float> x = ToDevice(x_rows), y = ToDevice(std::vector<float>(max_rows * y_stride, NAN));
+      const DeviceBuffer<uint16_t> x_codes = ToDevice(codes);
+      const DeviceBuffer<int32_t> live = ToDevice(std::vector<int32_t>{0});
+      LinearFloatSm90Params p;
+      p.rows = live.data();
+      p.max_rows = max_rows;
+      p.x_bf16 = bf16 ? reinterpret_cast<const __nv_bfloat16*>(x_codes.data()) : nullptr;
+      p.x = bf16 ? nullptr : x.data();
+      p.x_stride = x_stride;
+      p.weight = d.weight;
+      p.group_out = groups > 1 ? group_out : 0;
+      p.y = y.data();
+      p.y_stride = y_stride;
+      cuda::CapturedGraph graph([&](cudaStream_t stream) { LinearFloatSm90(p, stream); });
+      cuda::Overwrite(live, {count});
+      graph.Run();
+      return ToHost(y);
+    };
+    for (int r = 0; r < most; ++r) {
+      for (int64_t k = 0; k < groups * in; ++k) rows[static_cast<size_t>(r * x_stride + k)] = normal(random);
+    }
+    const std::vector<float> all = run(rows, false, most);
+
+    const DeviceBuffer<float> x = ToDevice(rows);
+    const DeviceBuffer<double> truth(static_cast<size_t>(most * out)), magnitude(static_cast<size_t>(most * out));
+    Truth<<<static_cast<unsigned>((most * out + 127) / 128), 128>>>(w.format, d.data.data(), d.scale.data(), out, in,
+                                                                    group_out, x.data(), x_stride, most, truth.data(),
+                                                                    magnitude.data());
+    SENKO_CUDA(cudaDeviceSynchronize());
+    const std::vector<double> want = ToHost(truth), scale = ToHost(magnitude);
+    double worst = 0;
+    for (int64_t r = 0; r < max_rows; ++r) {
+      for (int64_t o = 0; o < y_stride; ++o) {
+        const float got = all[static_cast<size_t>(r * y_stride + o)];
+        if (r >= most || o >= out) {
+          ASSERT_TRUE(std::isnan(got)) << r << ' ' << o;
+          continue;
+        }
+        const auto i = static_cast<size_t>(r * out + o);
+        const double error = std::abs(double{got} - want[i]) / scale[i];
+        worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+      }
+    }
+    // Some 256 roundings of random sign, each by 2^-24 of a partial sum.
+    EXPECT_LE(worst, 0x1p-20) << out << " x " << in;
+    for (const int count : {1, 8, 9, 0}) {
+      const std::vector<float> few = run(rows, false, count);
+      EXPECT_EQ(std::memcmp(few.data(), all.data(), static_cast<size_t>(count * y_stride) * 4), 0) << count;
+      for (size_t i = static_cast<size_t>(count * y_stride); i < few.size(); ++i) ASSERT_TRUE(std::isnan(few[i]));
+    }
+    rows[static_cast<size_t>(5 * x_stride + 3)] = NAN;  // of the first group
+    const std::vector<float> spoilt = run(rows, false, most);
+    for (int64_t o = 0; o < out; ++o) {
+      ASSERT_EQ(std::isnan(spoilt[static_cast<size_t>(5 * y_stride + o)]), o < group_out);
+      ASSERT_EQ(spoilt[static_cast<size_t>(6 * y_stride + o)], all[static_cast<size_t>(6 * y_stride + o)]);
+    }
+    for (int r = 0; r < most; ++r) {
+      for (int64_t k = 0; k < groups * in; ++k) {
+        const auto i = static_cast<size_t>(r * x_stride + k);
+        codes[i] = numerics::FloatToBf16(normal(random));
+        rows[i] = numerics::Bf16ToFloat(codes[i]);
+      }
+    }
+    EXPECT_EQ(std::memcmp(run(rows, true, most).data(), run(rows, false, most).data(),
+                          static_cast<size_t>(out) * sizeof(float)),
+              0);
+  }
+}
+
 TEST_P(LinearSm90Test, FaultsAreCounted) {
   if (GetParam() == WeightFormat::kBf16) return;
   std::mt19937_64 random(1);

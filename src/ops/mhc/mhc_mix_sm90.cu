@@ -136,8 +136,8 @@ __global__ __launch_bounds__(kThreads) void FinishKernel(const Args args) {
 
 }  // namespace
 
-void MhcSplitProjection(const float* fn, int64_t hidden, __nv_bfloat16* split, cudaStream_t stream) {
-  const int64_t width = kStreams * hidden, count = kOutputs * width;
+void MhcSplitProjection(const float* fn, int64_t outputs, int64_t width, __nv_bfloat16* split, cudaStream_t stream) {
+  const int64_t count = outputs * width;
   SplitKernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream>>>(fn, count, width,
                                                                                                  split);
   SENKO_CUDA(cudaGetLastError());

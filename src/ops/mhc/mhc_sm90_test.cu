@@ -239,7 +239,7 @@ TEST_F(MhcSm90Test, CoefficientsAreTheReferencesForAnyRows) {
 
     const DeviceBuffer<float> d_fn = ToDevice(fn), d_base = ToDevice(base), d_scale = ToDevice(scale);
     const DeviceBuffer<uint16_t> split(static_cast<size_t>(3 * kMhcOutputs * width));
-    MhcSplitProjection(d_fn.data(), hidden, Bf16(split), nullptr);
+    MhcSplitProjection(d_fn.data(), kMhcOutputs, width, Bf16(split), nullptr);
     const DeviceBuffer<uint8_t> tiles(TileBytes(WeightFormat::kBf16, 3 * kMhcOutputs, width));
     const DeviceBuffer<TileFaults> faults = ToDevice(std::vector<TileFaults>(1));
     const TiledWeight weight{WeightFormat::kBf16, 3 * kMhcOutputs, width, tiles.data(), nullptr};
@@ -295,6 +295,161 @@ TEST_F(MhcSm90Test, CoefficientsAreTheReferencesForAnyRows) {
       same(got.pre, first.pre, 4);
       same(got.post, first.post, 4);
       same(got.comb, first.comb, 16);
+    }
+  }
+}
+
+// Without rounding points, for any number of streams.
+TEST_F(MhcSm90Test, FloatSeamsAreTheReferences) {
+  std::mt19937_64 random(std::random_device{}());
+  ThreadPool pool(4);
+  for (const int64_t hidden : {64, 288, 5120}) {
+    for (int64_t streams = 1; streams <= kStreams; ++streams) {
+      for (const int64_t slots : {0, 1, 7}) {  // 0: nothing to expand
+        const int64_t rows = 13, max_rows = 15;
+        const auto floats = [&](int64_t each, float size) {
+          return RandomFloats(static_cast<size_t>(rows * each), size, random, false);
+        };
+        std::vector<float> y = floats(std::max<int64_t>(slots, 1) * hidden, 1), x_streams = floats(streams * hidden, 1);
+        const std::vector<float> post = floats(streams, 1), comb = floats(streams * streams, 0.5f),
+                                 pre = floats(streams, 1),
+                                 weight = RandomFloats(static_cast<size_t>(hidden), 1, random, false);
+        y[static_cast<size_t>((3 * std::max<int64_t>(slots, 1)) * hidden + 5)] = NAN;
+        std::vector<float> want_streams = x_streams, summed(static_cast<size_t>(rows * hidden));
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < hidden; ++c) {
+            float sum = y[static_cast<size_t>(r * std::max<int64_t>(slots, 1) * hidden + c)];
+            for (int64_t s = 1; s < slots; ++s) sum += y[static_cast<size_t>((r * slots + s) * hidden + c)];
+            summed[static_cast<size_t>(r * hidden + c)] = sum;
+          }
+        }
+        if (slots > 0) {
+          MhcExpandReference(
+              {rows, streams, hidden, summed.data(), post.data(), comb.data(), false, want_streams.data()}, pool);
+        }
+        std::vector<float> want(static_cast<size_t>(rows * hidden));
+        MhcCollapseReference(
+            {rows, streams, hidden, want_streams.data(), pre.data(), weight.data(), 1e-20f, false, want.data()}, pool);
+        const auto poisoned = [&](std::vector<float> v) {
+          v.resize(v.size() / static_cast<size_t>(rows) * static_cast<size_t>(max_rows), NAN);
+          return ToDevice(v);
+        };
+        const DeviceBuffer<float> d_y = poisoned(y), d_streams = poisoned(x_streams), d_post = poisoned(post),
+                                  d_comb = poisoned(comb), d_pre = poisoned(pre), d_weight = ToDevice(weight),
+                                  x = ToDevice(std::vector<float>(static_cast<size_t>(max_rows * hidden), NAN));
+        const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(rows)});
+        BasicMhcSeamSm90Params<float> p;
+        p.rows = count.data();
+        p.max_rows = max_rows;
+        p.num_streams = streams;
+        p.hidden = hidden;
+        p.y = slots > 0 ? d_y.data() : nullptr;
+        p.y_slots = slots;
+        p.post = d_post.data();
+        p.comb = d_comb.data();
+        p.streams = d_streams.data();
+        p.pre = d_pre.data();
+        p.norm_weight = d_weight.data();
+        p.rms_eps = 1e-20f;
+        p.x = x.data();
+        MhcSeamSm90(p, nullptr);
+        SENKO_CUDA(cudaDeviceSynchronize());
+        const std::vector<float> got = ToHost(x), got_streams = ToHost(d_streams);
+        for (size_t i = 0; i < got_streams.size(); ++i) {
+          if (i >= want_streams.size() || std::isnan(want_streams[i])) {
+            ASSERT_TRUE(std::isnan(got_streams[i])) << i;
+          } else {
+            ASSERT_EQ(got_streams[i], want_streams[i]) << i;  // the same operations in the same order
+          }
+        }
+        for (size_t i = 0; i < got.size(); ++i) {
+          const size_t row = i / static_cast<size_t>(hidden);
+          if (i >= want.size() || (row == 3 && slots > 0)) {
+            ASSERT_TRUE(std::isnan(got[i])) << i;
+          } else {  // a sum of squares in float32 and its root
+            ASSERT_LE(std::abs(got[i] - want[i]), 0x1p-20f * std::abs(want[i])) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MhcSm90Test, FloatCoefficientsAreTheReferences) {
+  std::mt19937_64 random(std::random_device{}());
+  ThreadPool pool(4);
+  for (const int64_t hidden : {64, 256, 5120}) {
+    for (int64_t streams = 1; streams <= kStreams; ++streams) {
+      const int64_t width = streams * hidden, outputs = (2 + streams) * streams, rows = 21, max_rows = 24;
+      const auto n = static_cast<size_t>(max_rows * streams), n2 = static_cast<size_t>(max_rows * streams * streams);
+      const std::vector<float> fn = RandomFloats(static_cast<size_t>(outputs * width), 0.02f, random, false),
+                               base = RandomFloats(static_cast<size_t>(outputs), 1, random, false),
+                               scale = {0.7f, 1.3f, 2.0f};
+      std::vector<float> x = RandomFloats(static_cast<size_t>(max_rows * width), 1, random, false);
+      Mix want{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n2)};
+      std::vector<float> mixes(static_cast<size_t>(max_rows * outputs));
+      MhcMixParams r;
+      r.rows = rows;
+      r.streams = streams;
+      r.hidden = hidden;
+      r.x = x.data();
+      r.fn = {WeightFormat::kF32, outputs, width, reinterpret_cast<const uint8_t*>(fn.data()), nullptr};
+      r.base = base.data();
+      r.scale = scale.data();
+      r.rms_eps = 1e-6f;
+      r.hc_eps = 1e-6f;
+      r.sinkhorn_iters = 20;
+      r.mixes = mixes.data();
+      r.pre = want.pre.data();
+      r.post = want.post.data();
+      r.comb = want.comb.data();
+      MhcMixReference(r, pool);
+      const DeviceBuffer<float> d_fn = ToDevice(fn);
+      const DeviceBuffer<uint16_t> split(static_cast<size_t>(3 * outputs * width));
+      MhcSplitProjection(d_fn.data(), outputs, width, Bf16(split), nullptr);
+      const DeviceBuffer<uint8_t> tiles(TileBytes(WeightFormat::kBf16, 3 * outputs, width));
+      const DeviceBuffer<TileFaults> faults = ToDevice(std::vector<TileFaults>(1));
+      const TiledWeight weight{WeightFormat::kBf16, 3 * outputs, width, tiles.data(), nullptr};
+      TileWeight(reinterpret_cast<const uint8_t*>(split.data()), nullptr, weight, tiles.data(), nullptr, faults.data(),
+                 nullptr);
+      const DeviceBuffer<float> d_x = ToDevice(x), d_base = ToDevice(base), d_scale = ToDevice(scale),
+                                scratch =
+                                    ToDevice(std::vector<float>(static_cast<size_t>(max_rows * 3 * outputs), NAN)),
+                                pre = ToDevice(std::vector<float>(n, NAN)), post = ToDevice(std::vector<float>(n, NAN)),
+                                comb = ToDevice(std::vector<float>(n2, NAN));
+      const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(rows)});
+      BasicMhcMixSm90Params<float> p;
+      p.rows = count.data();
+      p.max_rows = max_rows;
+      p.num_streams = streams;
+      p.hidden = hidden;
+      p.streams = d_x.data();
+      p.fn = weight;
+      p.base = d_base.data();
+      p.scale = d_scale.data();
+      p.rms_eps = 1e-6f;
+      p.hc_eps = 1e-6f;
+      p.sinkhorn_iters = 20;
+      p.scratch = scratch.data();
+      p.pre = pre.data();
+      p.post = post.data();
+      p.comb = comb.data();
+      MhcMixSm90(p, nullptr);
+      SENKO_CUDA(cudaDeviceSynchronize());
+      const auto compare = [&](const DeviceBuffer<float>& got_on_device, const std::vector<float>& reference,
+                               int64_t each) {
+        const std::vector<float> got = ToHost(got_on_device);
+        for (size_t i = 0; i < got.size(); ++i) {
+          if (i < static_cast<size_t>(rows * each)) {  // as for bf16 streams
+            ASSERT_LE(std::abs(got[i] - reference[i]), 1e-5f) << streams << " streams of " << hidden;
+          } else {
+            ASSERT_TRUE(std::isnan(got[i]));
+          }
+        }
+      };
+      compare(pre, want.pre, streams);
+      compare(post, want.post, streams);
+      compare(comb, want.comb, streams * streams);
     }
   }
 }

@@ -50,11 +50,25 @@ __device__ inline float NormScale(const float* warp_sums, int warps, int cols, f
   return __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(total, static_cast<float>(cols)), eps)));
 }
 
+// Rows of bf16 have the model's rounding points, rows of float32 none.
+__device__ inline void LoadRow8(const __nv_bfloat16* p, float (&x)[8]) { numerics::LoadBf16x8(p, x); }
+__device__ inline void LoadRow8(const float* p, float (&x)[8]) { LoadFloats(p, x); }
+__device__ inline void StoreRow8(__nv_bfloat16* p, const float (&x)[8]) { numerics::StoreBf16x8(p, x); }
+__device__ inline void StoreRow8(float* p, const float (&x)[8]) {
+  reinterpret_cast<float4*>(p)[0] = make_float4(x[0], x[1], x[2], x[3]);
+  reinterpret_cast<float4*>(p)[1] = make_float4(x[4], x[5], x[6], x[7]);
+}
+template <typename Value>
+__device__ inline void RoundRow8(float (&x)[8]) {
+  if constexpr (sizeof(Value) == 2) numerics::RoundBf16x8(x);
+}
+
 // x becomes its norm, rounded once.
+template <typename Value = __nv_bfloat16>
 __device__ inline void Normalise(float (&x)[8], const float (&weight)[8], float scale) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(weight[i], __fmul_rn(x[i], scale));
-  numerics::RoundBf16x8(x);
+  RoundRow8<Value>(x);
 }
 
 // The rotation of a thread's four pairs of columns, of which the first `skip` stay as they are.
@@ -73,15 +87,21 @@ struct Turns {
       of[i] = i < skip ? make_float2(0, 0) : *reinterpret_cast<const float2*>(of_column + 2 * i);
     }
   }
-  // As RopeRotate (norm.h), rounded to bf16.
+  // As RopeRotate (norm.h).
+  template <typename Value = __nv_bfloat16>
   __device__ void Apply(float (&x)[8], int skip) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float a = x[2 * i], b = x[2 * i + 1];
-      const uint32_t turned = numerics::PairToBf16(__fsub_rn(__fmul_rn(a, of[i].x), __fmul_rn(b, of[i].y)),
-                                                   __fadd_rn(__fmul_rn(a, of[i].y), __fmul_rn(b, of[i].x)));
-      x[2 * i] = i < skip ? a : __uint_as_float(turned << 16);
-      x[2 * i + 1] = i < skip ? b : __uint_as_float(turned & 0xFFFF0000u);
+      float real = __fsub_rn(__fmul_rn(a, of[i].x), __fmul_rn(b, of[i].y));
+      float imaginary = __fadd_rn(__fmul_rn(a, of[i].y), __fmul_rn(b, of[i].x));
+      if constexpr (sizeof(Value) == 2) {
+        const uint32_t turned = numerics::PairToBf16(real, imaginary);
+        real = __uint_as_float(turned << 16);
+        imaginary = __uint_as_float(turned & 0xFFFF0000u);
+      }
+      x[2 * i] = i < skip ? a : real;
+      x[2 * i + 1] = i < skip ? b : imaginary;
     }
   }
 };

@@ -225,5 +225,33 @@ TEST_F(OutputProjSm90Test, AGraphServesOtherCountsAndANanPasses) {
   }
 }
 
+TEST_F(OutputProjSm90Test, FloatRowsAreTheReferences) {
+  std::mt19937_64 random(std::random_device{}());
+  ThreadPool pool(4);
+  std::normal_distribution<float> normal;
+  const Size size = kSizes[0];
+  const int64_t width = size.groups * size.rank, rows = 11;
+  const Stored wo_a = RandomWeight(width, size.in, random), wo_b = RandomWeight(size.hidden, width, random);
+  std::vector<float> o(static_cast<size_t>(rows * size.groups * size.in)), u(static_cast<size_t>(rows * width)),
+      y(static_cast<size_t>(rows * size.hidden));
+  for (float& f : o) f = normal(random);
+  const DeviceBuffer<float> d_o = ToDevice(o), d_u = ToDevice(std::vector<float>(u.size(), NAN)),
+                            d_y = ToDevice(std::vector<float>(y.size(), NAN));
+  const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(rows)});
+  OutputProjSm90(
+      {count.data(), rows, size.groups, d_o.data(), wo_a.tiled(), wo_b.tiled(), d_u.data(), d_y.data(), false},
+      nullptr);
+  SENKO_CUDA(cudaDeviceSynchronize());
+  OutputProjReference({rows, size.groups, o.data(), wo_a.view(), wo_b.view(), u.data(), y.data(), false, false}, pool);
+  const std::vector<float> got = ToHost(d_y);
+  double worst = 0, squares = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double error = std::abs(double{got[i]} - y[i]);
+    worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+    squares += double{y[i]} * y[i];
+  }
+  EXPECT_LE(worst, 2e-5 * std::sqrt(squares / static_cast<double>(y.size())));  // two sums of float32
+}
+
 }  // namespace
 }  // namespace senko::ops

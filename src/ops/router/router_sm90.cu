@@ -19,7 +19,8 @@ constexpr int kEach = static_cast<int>(kMaxExpertsSm90) / 32;  // experts of a l
 // Orders as descending value, then ascending id; NaN (as -infinity) last.
 __device__ bool Before(float a, int a_id, float b, int b_id) { return a > b || (a == b && a_id < b_id); }
 
-__global__ __launch_bounds__(kThreads) void RankKernel(const RouterSm90Params p) {
+template <typename Value>
+__global__ __launch_bounds__(kThreads) void RankKernel(const BasicRouterSm90Params<Value> p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   cuda::WaitForPrevious();
@@ -164,9 +165,20 @@ __global__ __launch_bounds__(kListThreads) void ListKernel(const DispatchSm90Par
   }
 }
 
-void CheckRouter(const RouterSm90Params& p) {
+template <typename Value>
+void CheckRouter(const BasicRouterSm90Params<Value>& p) {
   SENKO_CHECK(p.gate.format == WeightFormat::kBf16 && p.gate.out == p.num_experts);
   SENKO_CHECK(p.topk >= 1 && p.topk <= kMaxTopkSm90 && p.topk <= p.num_experts && p.num_experts <= kMaxExpertsSm90);
+}
+
+// The gate's outputs lie in p.scores.
+template <typename Value>
+void StartRank(const BasicRouterSm90Params<Value>& p, cudaStream_t stream) {
+  cuda::Launch launch;
+  launch.grid = dim3(static_cast<unsigned>((p.max_rows + kThreads / 32 - 1) / (kThreads / 32)));
+  launch.block = dim3(kThreads);
+  launch.stream = stream;
+  cuda::Start(launch, RankKernel<Value>, p);
 }
 
 }  // namespace
@@ -198,11 +210,28 @@ void RouterSm90(const RouterSm90Params& p, cudaStream_t stream) {
   gate.y_float = p.scores;
   gate.y_stride = p.num_experts;
   LinearSm90(gate, stream);
-  cuda::Launch launch;
-  launch.grid = dim3(static_cast<unsigned>((p.max_rows + kThreads / 32 - 1) / (kThreads / 32)));
-  launch.block = dim3(kThreads);
-  launch.stream = stream;
-  cuda::Start(launch, RankKernel, p);
+  StartRank(p, stream);
+}
+
+void RouterSm90(const BasicRouterSm90Params<float>& p, cudaStream_t stream) {
+  if (p.max_rows == 0) return;
+  CheckRouter(p);
+  LinearFloatSm90Params gate;
+  gate.rows = p.rows;
+  gate.max_rows = p.max_rows;
+  gate.x = p.x;
+  gate.x_stride = p.gate.in;
+  gate.weight = p.gate;
+  gate.y = p.scores;
+  gate.y_stride = p.num_experts;
+  LinearFloatSm90(gate, stream);
+  StartRank(p, stream);
+}
+
+void RouteSm90(const BasicRouterSm90Params<float>& r, const DispatchSm90Params& d, cudaStream_t stream) {
+  SENKO_CHECK(d.rows == r.rows && d.num_experts == r.num_experts && d.topk == r.topk && d.ids == r.ids);
+  RouterSm90(r, stream);
+  DispatchSm90(d, stream);
 }
 
 void DispatchSm90(const DispatchSm90Params& p, cudaStream_t stream) {

@@ -16,12 +16,13 @@ inline constexpr int64_t kMaxExpertsSm90 = 1024;
 inline constexpr int64_t kMaxTopkSm90 = 8;
 inline constexpr int64_t kFewRoutedRows = 64;
 
-struct RouterSm90Params {
+template <typename Value>
+struct BasicRouterSm90Params {
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
   int64_t num_experts = 0;            // at most kMaxExpertsSm90
   int64_t topk = 0;                   // at most kMaxTopkSm90
-  const __nv_bfloat16* x = nullptr;   // [rows, hidden]
+  const Value* x = nullptr;           // [rows, hidden]
   TiledWeight gate;                   // kBf16 [num_experts, hidden]
   const float* bias = nullptr;        // [num_experts], text rows
   const float* bias_vl = nullptr;     // [num_experts], image rows
@@ -33,10 +34,12 @@ struct RouterSm90Params {
   int32_t* ids = nullptr;    // [rows, topk] by descending score + bias (NaN last), ties to the lower id
   float* weights = nullptr;  // [rows, topk]
 };
+using RouterSm90Params = BasicRouterSm90Params<__nv_bfloat16>;
 // The scores' scratch; not less for more rows.
 size_t RouterScratchFloats(int64_t num_experts, int64_t hidden, int64_t max_rows);
 // Any number of rows.
 void RouterSm90(const RouterSm90Params& p, cudaStream_t stream);
+void RouterSm90(const BasicRouterSm90Params<float>& p, cudaStream_t stream);
 
 // Up to `block` (row, slot) pairs of one expert: pairs[first .. first + count).
 struct ExpertItem {
@@ -67,6 +70,7 @@ void DispatchSm90(const DispatchSm90Params& p, cudaStream_t stream);
 // Both, the same bits: in two launches up to kFewRoutedRows, else one after the other. They share rows, num_experts,
 // topk and ids.
 void RouteSm90(const RouterSm90Params& r, const DispatchSm90Params& d, cudaStream_t stream);
+void RouteSm90(const BasicRouterSm90Params<float>& r, const DispatchSm90Params& d, cudaStream_t stream);
 void RouteFewSm90(const RouterSm90Params& r, const DispatchSm90Params& d, cudaStream_t stream);
 
 }  // namespace senko::ops

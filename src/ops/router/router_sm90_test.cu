@@ -50,8 +50,12 @@ Gate MakeGate(int64_t experts, int64_t hidden, int64_t topk, int64_t rows, std::
   return g;
 }
 
+template <typename Value = __nv_bfloat16>
 Routed Route(const Gate& g, int32_t rows, int64_t max_rows, bool normalise = true) {
-  const DeviceBuffer<uint16_t> codes = ToDevice(g.codes), x = ToDevice(g.x);
+  std::vector<Value> g_x(g.x.size());
+  for (size_t i = 0; i < g_x.size(); ++i) g_x[i] = static_cast<Value>(numerics::Bf16ToFloat(g.x[i]));
+  const DeviceBuffer<uint16_t> codes = ToDevice(g.codes);
+  const DeviceBuffer<Value> x = ToDevice(g_x);
   const DeviceBuffer<uint8_t> tiles(TileBytes(WeightFormat::kBf16, g.experts, g.hidden));
   const DeviceBuffer<TileFaults> faults = ToDevice(std::vector<TileFaults>(1));
   const TiledWeight gate{WeightFormat::kBf16, g.experts, g.hidden, tiles.data(), nullptr};
@@ -64,12 +68,12 @@ Routed Route(const Gate& g, int32_t rows, int64_t max_rows, bool normalise = tru
   const auto size = static_cast<size_t>(max_rows * g.topk);
   const DeviceBuffer<int32_t> ids = ToDevice(std::vector<int32_t>(size, -7));
   const DeviceBuffer<float> weights = ToDevice(std::vector<float>(size, NAN));
-  RouterSm90Params p;
+  BasicRouterSm90Params<Value> p;
   p.rows = count.data();
   p.max_rows = max_rows;
   p.num_experts = g.experts;
   p.topk = g.topk;
-  p.x = reinterpret_cast<const __nv_bfloat16*>(x.data());
+  p.x = x.data();
   p.gate = gate;
   p.bias = bias.data();
   p.bias_vl = bias_vl.data();
@@ -112,7 +116,8 @@ Routed Reference(const Gate& g, int64_t rows, bool normalise, std::vector<float>
   return want;
 }
 
-TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
+template <typename Value>
+void RanksAsTheReference() {
   std::mt19937_64 random(std::random_device{}());
   struct Size {
     int64_t experts, hidden, topk;
@@ -128,7 +133,7 @@ TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
     const Routed reference = Reference(g, kRows, true, &scores);
     const std::vector<int32_t>& ids = reference.ids;
     const std::vector<float>& weights = reference.weights;
-    const Routed all = Route(g, kRows, kRows);
+    const Routed all = Route<Value>(g, kRows, kRows);
     int64_t ties = 0;
     for (int64_t row = 0; row < kRows; ++row) {
       const float* bias = g.is_image[static_cast<size_t>(row)] != 0 ? g.bias_vl.data() : g.bias.data();
@@ -153,7 +158,7 @@ TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
     }
     EXPECT_LE(ties, kRows * size.topk / 50);
     for (const int32_t rows : {1, 8, 17, 64, 65}) {
-      const Routed some = Route(g, rows, rows + 3);
+      const Routed some = Route<Value>(g, rows, rows + 3);
       const auto count = static_cast<size_t>(rows * size.topk);
       EXPECT_EQ(std::memcmp(some.ids.data(), all.ids.data(), count * 4), 0) << rows;
       EXPECT_EQ(std::memcmp(some.weights.data(), all.weights.data(), count * 4), 0) << rows;
@@ -161,6 +166,9 @@ TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) {
     }
   }
 }
+
+TEST_F(RouterSm90Test, RanksAsTheReferenceButForNearTies) { RanksAsTheReference<__nv_bfloat16>(); }
+TEST_F(RouterSm90Test, FloatRowsRankAsTheReferences) { RanksAsTheReference<float>(); }
 
 TEST_F(RouterSm90Test, WeightsThatAreNotNormalisedAreTheScores) {
   std::mt19937_64 random(std::random_device{}());

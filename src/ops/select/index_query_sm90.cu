@@ -6,6 +6,7 @@
 #include "cuda/launch.h"
 #include "cuda/ptx.cuh"
 #include "numerics/quantise.h"
+#include "ops/norm/norm_lanes_sm90.cuh"
 #include "ops/select/select_sm90.h"
 
 namespace senko::ops {
@@ -13,26 +14,25 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ float RoundBf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+// The model's rounding point, where rows are bf16.
+template <typename Value>
+__device__ float Round(float x) {
+  return sizeof(Value) == 2 ? __bfloat162float(__float2bfloat16_rn(x)) : x;
+}
 
-__global__ __launch_bounds__(kThreads) void IndexQueryKernel(const IndexQuerySm90Params p) {
+template <typename Value>
+__global__ __launch_bounds__(kThreads) void IndexQueryKernel(const BasicIndexQuerySm90Params<Value> p) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   cuda::WaitForPrevious();
   const int64_t rows = *p.rows;
-  if (at < rows * p.heads) p.weights[at] = __fmul_rn(__bfloat162float(p.w[at]), p.weight_scale);
+  if (at < rows * p.heads) p.weights[at] = __fmul_rn(static_cast<float>(p.w[at]), p.weight_scale);
   const int eights = static_cast<int>(p.dim / 8);
   const bool works = at < rows * p.heads * eights;
   const int64_t head = works ? at / eights : 0;  // of all rows
   const int d = works ? static_cast<int>(at % eights) * 8 : 0;
   float x[8] = {};
   if (works) {
-    const uint4 codes = *reinterpret_cast<const uint4*>(p.q + head * p.dim + d);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t two = (&codes.x)[i];
-      x[2 * i] = __uint_as_float(two << 16);
-      x[2 * i + 1] = __uint_as_float(two & 0xFFFF0000u);
-    }
+    sm90::LoadRow8(p.q + head * p.dim + d, x);
     const int first = static_cast<int>(p.dim - p.rope_dim);  // of the rotated dims
     const float* rope = p.rope + head / p.heads * p.rope_dim;
 #pragma unroll
@@ -40,8 +40,8 @@ __global__ __launch_bounds__(kThreads) void IndexQueryKernel(const IndexQuerySm9
       if (d + i < first) continue;
       const float cosine = rope[d + i - first], sine = rope[d + i - first + 1];
       const float a = x[i], b = x[i + 1];
-      x[i] = RoundBf16(__fsub_rn(__fmul_rn(a, cosine), __fmul_rn(b, sine)));
-      x[i + 1] = RoundBf16(__fadd_rn(__fmul_rn(a, sine), __fmul_rn(b, cosine)));
+      x[i] = Round<Value>(__fsub_rn(__fmul_rn(a, cosine), __fmul_rn(b, sine)));
+      x[i + 1] = Round<Value>(__fadd_rn(__fmul_rn(a, sine), __fmul_rn(b, cosine)));
     }
   }
   cuda::LetNextBegin();
@@ -65,16 +65,20 @@ __global__ __launch_bounds__(kThreads) void IndexQueryKernel(const IndexQuerySm9
   if (d % 32 == 0) p.scales[(head * p.dim + d) / 32] = code;
 }
 
-}  // namespace
-
-void IndexQuerySm90(const IndexQuerySm90Params& p, cudaStream_t stream) {
+template <typename Value>
+void StartQuery(const BasicIndexQuerySm90Params<Value>& p, cudaStream_t stream) {
   if (p.max_rows == 0) return;
   SENKO_CHECK(p.dim % 32 == 0 && p.rope_dim <= p.dim && p.rope_dim % 2 == 0);
   cuda::Launch launch;
   launch.grid = dim3(static_cast<unsigned>((p.max_rows * p.heads * (p.dim / 8) + kThreads - 1) / kThreads));
   launch.block = dim3(kThreads);
   launch.stream = stream;
-  cuda::Start(launch, IndexQueryKernel, p);
+  cuda::Start(launch, IndexQueryKernel<Value>, p);
 }
+
+}  // namespace
+
+void IndexQuerySm90(const IndexQuerySm90Params& p, cudaStream_t stream) { StartQuery(p, stream); }
+void IndexQuerySm90(const BasicIndexQuerySm90Params<float>& p, cudaStream_t stream) { StartQuery(p, stream); }
 
 }  // namespace senko::ops

@@ -25,21 +25,24 @@
 namespace senko::ops {
 
 // rope + qdq_fp4_32 of the indexer's queries, and its head weights in float32.
-struct IndexQuerySm90Params {
+template <typename Value>
+struct BasicIndexQuerySm90Params {
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
   int64_t heads = 0;
   int64_t dim = 0;
   int64_t rope_dim = 0;
-  const __nv_bfloat16* q = nullptr;  // [rows, heads, dim], wq_b's output
-  const float* rope = nullptr;       // [rows, rope_dim / 2, 2]
-  const __nv_bfloat16* w = nullptr;  // [rows, heads], weights_proj's output
-  float weight_scale = 0;            // float32(1 / sqrt(dim * heads))
-  uint8_t* values = nullptr;         // [rows, heads, dim / 2]
-  uint8_t* scales = nullptr;         // [rows, heads, dim / 32]
-  float* weights = nullptr;          // [rows, heads] = w * weight_scale
+  const Value* q = nullptr;     // [rows, heads, dim], wq_b's output
+  const float* rope = nullptr;  // [rows, rope_dim / 2, 2]
+  const Value* w = nullptr;     // [rows, heads], weights_proj's output
+  float weight_scale = 0;       // float32(1 / sqrt(dim * heads))
+  uint8_t* values = nullptr;    // [rows, heads, dim / 2]
+  uint8_t* scales = nullptr;    // [rows, heads, dim / 32]
+  float* weights = nullptr;     // [rows, heads] = w * weight_scale
 };
+using IndexQuerySm90Params = BasicIndexQuerySm90Params<__nv_bfloat16>;
 void IndexQuerySm90(const IndexQuerySm90Params& p, cudaStream_t stream);
+void IndexQuerySm90(const BasicIndexQuerySm90Params<float>& p, cudaStream_t stream);
 
 // What the kernels are built for.
 inline constexpr int64_t kMaxIndexHeadsSm90 = 32;

@@ -314,6 +314,52 @@ void DrawRuns(SelectFixture& f, std::mt19937_64& random, int sequences, int long
   }
 }
 
+// Without rounding points: the same bits, as a query's only sum is a rotation's.
+TEST_F(SelectSm90Test, FloatQueriesAreTheReferences) {
+  constexpr int64_t kHeads = 5, kDim = 64, kRope = 16, kRows = 17;
+  std::normal_distribution<float> normal;
+  std::vector<float> q(static_cast<size_t>(kRows * kHeads * kDim)), w(static_cast<size_t>(kRows * kHeads)),
+      rope(static_cast<size_t>(kRows * kRope));
+  for (auto* v : {&q, &w, &rope}) {
+    for (float& f : *v) f = normal(random_);
+  }
+  q[100] = NAN;
+  std::vector<uint8_t> values(q.size() / 2), scales(q.size() / 32);
+  IndexQueryParams r;
+  r.rows = kRows;
+  r.heads = kHeads;
+  r.dim = kDim;
+  r.rope_dim = kRope;
+  r.q = q.data();
+  r.rope = rope.data();
+  r.values = values.data();
+  r.scales = scales.data();
+  IndexQueryReference(r, pool_);
+  const DeviceBuffer<float> d_q = ToDevice(q), d_w = ToDevice(w), d_rope = ToDevice(rope),
+                            weights = ToDevice(std::vector<float>(w.size(), Poison()));
+  const DeviceBuffer<uint8_t> d_values(values.size()), d_scales(scales.size());
+  const DeviceBuffer<int32_t> count = ToDevice(std::vector<int32_t>{static_cast<int32_t>(kRows)});
+  BasicIndexQuerySm90Params<float> p;
+  p.rows = count.data();
+  p.max_rows = kRows;
+  p.heads = kHeads;
+  p.dim = kDim;
+  p.rope_dim = kRope;
+  p.q = d_q.data();
+  p.rope = d_rope.data();
+  p.w = d_w.data();
+  p.weight_scale = 0.3f;
+  p.values = d_values.data();
+  p.scales = d_scales.data();
+  p.weights = weights.data();
+  IndexQuerySm90(p, nullptr);
+  SENKO_CUDA(cudaDeviceSynchronize());
+  EXPECT_EQ(ToHost(d_values), values);
+  EXPECT_EQ(ToHost(d_scales), scales);
+  const std::vector<float> got = ToHost(weights);
+  for (size_t i = 0; i < w.size(); ++i) ASSERT_TRUE(SameBits(got[i], w[i] * 0.3f)) << i;
+}
+
 // Scale codes that fold, that are too far apart, that leave float32's range, that are NaN.
 TEST_F(SelectSm90Test, ScoresAreTheReferencesForAnyScales) {
   struct Codes {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <string>
 
-#include "ops/mhc/mhc_sm90.h"
 #include "runtime/cuda/weight_upload.h"
 
 namespace senko::runtime {
@@ -62,12 +61,12 @@ class Walk {
   }
 
   DeviceMhcSite Site(const std::string& name, const model::MhcWeights& host) {
-    const int64_t in = config_.stream_dim(), out = 3 * ops::kMhcOutputs;
+    const int64_t in = config_.stream_dim(), outputs = config_.mix_rows(), out = 3 * outputs;
     DeviceMhcSite site;
     auto* tiles = arena_.Take<uint8_t>(ops::TileBytes(WeightFormat::kBf16, out, in));
     site.fn = {WeightFormat::kBf16, out, in, tiles, nullptr};
-    if (upload_ != nullptr) upload_->SplitTiles(name + "_fn", host.fn, config_.hidden_size, tiles);
-    site.base = Vector(host.base, ops::kMhcOutputs, 0);
+    if (upload_ != nullptr) upload_->SplitTiles(name + "_fn", host.fn, site.fn, tiles);
+    site.base = Vector(host.base, outputs, 0);
     site.scale = Vector(host.scale, 3, 0.1f);
     return site;
   }

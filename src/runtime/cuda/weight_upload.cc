@@ -134,23 +134,22 @@ void WeightUpload::Put(const ops::TiledWeight& weight, const uint8_t* data, cons
   ops::TileWeight(data, scale, weight, tiles, scales, faults_.data() + names_.size() - 1, stream_);
 }
 
-void WeightUpload::SplitTiles(const std::string& name, const ops::WeightView& fn, int64_t hidden, uint8_t* tiles) {
+void WeightUpload::SplitTiles(const std::string& name, const ops::WeightView& fn, const ops::TiledWeight& weight,
+                              uint8_t* tiles) {
   names_.push_back(name);
   stored_bytes_ += static_cast<uint64_t>(fn.bytes());
-  const int64_t in = ops::kMhcStreams * hidden, out = 3 * ops::kMhcOutputs;
-  const ops::TiledWeight weight{ops::WeightFormat::kBf16, out, in, tiles, nullptr};
   if (fn.data == nullptr) {
     FillDummyTiles(weight, tiles, nullptr, static_cast<uint32_t>(names_.size()), stream_);
     return;
   }
   Stage& stage = Next();
-  const auto bytes = static_cast<size_t>(fn.bytes()), split_bytes = static_cast<size_t>(out * in * 2);
+  const auto bytes = static_cast<size_t>(fn.bytes()), split_bytes = static_cast<size_t>(weight.out * weight.in * 2);
   const size_t split_at = (bytes + 255) / 256 * 256;
   SENKO_CHECK(split_at + split_bytes <= kStageBytes);
   std::memcpy(stage.pinned, fn.data, bytes);
   SENKO_CUDA(cudaMemcpyAsync(stage.device.data(), stage.pinned, bytes, cudaMemcpyHostToDevice, stream_));
   uint8_t* split = stage.device.data() + split_at;
-  ops::MhcSplitProjection(reinterpret_cast<const float*>(stage.device.data()), hidden,
+  ops::MhcSplitProjection(reinterpret_cast<const float*>(stage.device.data()), weight.out / 3, weight.in,
                           reinterpret_cast<__nv_bfloat16*>(split), stream_);
   Put(weight, split, nullptr, tiles, nullptr);
   SENKO_CUDA(cudaEventRecord(stage.done, stream_));

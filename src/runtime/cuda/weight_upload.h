@@ -28,8 +28,8 @@ class WeightUpload {
   // `pieces`, each a multiple of 64 outputs but for the last, one behind the other, as the tiles of one weight. Views
   // without data give random codes.
   void Tiles(const std::string& name, std::span<const ops::WeightView> pieces, uint8_t* tiles, uint8_t* scales);
-  // float32 [out, in] as the three bf16 parts of mhc_sm90.h, in tiles.
-  void SplitTiles(const std::string& name, const ops::WeightView& fn, int64_t hidden, uint8_t* tiles);
+  // float32 [outputs, width] as the three bf16 parts of mhc_sm90.h, in tiles.
+  void SplitTiles(const std::string& name, const ops::WeightView& fn, const ops::TiledWeight& weight, uint8_t* tiles);
   // Bytes as they are; null data: random bf16 of this size.
   void Bytes(const uint8_t* data, size_t bytes, uint8_t* to);
   // Null data: every value is `otherwise`.
