@@ -424,6 +424,8 @@ stage_cuda() {
   nvidia-smi -L >/dev/null 2>&1 || return 0
   need_python numpy
   "$python" tests/gpu/compare_gpu.py --senko build/test/release/bin/senko
+  "$python" tests/golden/compare.py --senko build/test/release/bin/senko --device cuda
+  "$python" tests/golden/compare_layers.py --senko build/test/release/bin/senko --device cuda
 }
 
 command_test() {

@@ -21,8 +21,14 @@ def fingerprint(folder):
     return digest.hexdigest()
 
 
+class Refused(Exception):
+    """The device does not take the configuration, and says which fields."""
+
+
 def run(command):
     done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode and "--device cuda: config.json: " in done.stderr:
+        raise Refused(done.stderr.strip().split("config.json: ")[1])
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}\nexit {done.returncode}: {done.stderr.strip()}")
 
@@ -47,7 +53,7 @@ def logits(senko, model, tokens, out, *more, numerics="float"):
          "--decoder-replay", "full", *more])
 
 
-def layers_on_inputs_of(golden, senko, model, tokens, scratch, numerics="float"):
+def layers_on_inputs_of(golden, senko, model, tokens, scratch, *more, numerics="float"):
     """What the binary computes when every layer gets golden's stream_in and pre_in; {name: array} like golden.
 
     A dump also keeps what an injected point would have been (NAME.computed): at a layer's stream_in and pre_in that is
@@ -58,7 +64,8 @@ def layers_on_inputs_of(golden, senko, model, tokens, scratch, numerics="float")
     inject.mkdir(parents=True)
     write_safetensors(inject / "prompt_0.safetensors", {f"prompt_0.{name}": value for name, value in golden.items()
                                                         if name.endswith((".stream_in", ".pre_in"))})
-    logits(senko, model, tokens, scratch / "out.safetensors", "--inject", inject, "--dump", dump, numerics=numerics)
+    logits(senko, model, tokens, scratch / "out.safetensors", "--inject", inject, "--dump", dump, *more,
+           numerics=numerics)
     for name, value in read_dump(dump / "prompt_0.safetensors").items():
         if name.endswith(".positions"):
             assert np.array_equal(value, np.arange(len(value))), f"{name}: rows missing or out of order"

@@ -59,13 +59,14 @@ class CudaBackend final : public Backend {
     if (!(options.gpu_memory_utilization > 0 && options.gpu_memory_utilization <= 1)) {
       throw Error(ErrorCode::kInvalidArgument, "--gpu-memory-utilization: must be above 0 and at most 1");
     }
-    if (model.options().numerics != numerics::NumericsMode::kModel) {
-      throw Error(ErrorCode::kUnsupported, "--device cuda computes with --numerics model only");
+    if (model.options().numerics == numerics::NumericsMode::kModelNoAq) {
+      throw Error(ErrorCode::kUnsupported,
+                  "--device cuda computes with --numerics model or float, not with model-noaq");
     }
     if (options.chosen_ops) {
       throw Error(ErrorCode::kUnsupported, "--op-impl chooses among the CPU's operators; --device cuda has its own");
     }
-    CheckDeviceLimits(model.config());
+    CheckDeviceLimits(model.config(), model.rounds_to_bf16());
     size_t free = 0, total = 0;
     SENKO_CUDA(cudaMemGetInfo(&free, &total));
     total_ = static_cast<int64_t>(total);
@@ -127,7 +128,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Executor> MakeExecutor(cache::PagePool& pages, const ExecutorLimits& limits) override {
     planned_bytes_ =
         weight_bytes_ + kGraphBytes + memory_.taken() + static_cast<int64_t>(CudaExecutor::DeviceBytes(model_, limits));
-    return std::make_unique<CudaExecutor>(model_, weights_, *engram_, pages, limits, options_.cuda_graphs, &report_);
+    return std::make_unique<CudaExecutor>(model_, weights_, *engram_, pages, limits,
+                                          options_.cuda_graphs && model_.rounds_to_bf16(), &report_);
   }
   std::string DescribeStart() const override {
     return report_.ToString() + "; of the GPU's memory " + GiB(free_before_ - StartPart::Free()) + " were taken, " +

@@ -50,24 +50,23 @@ model::WorkspaceLimits StepLimits(const ExecutorLimits& limits) {
 size_t CudaExecutor::DeviceBytes(const model::Model& model, const ExecutorLimits& limits) {
   DeviceArena measured;
   const StepBatch batch(model, BatchLimits(model, limits), nullptr, nullptr, measured);
-  const DeviceWorkspace workspace(model, WorkspaceLimits(model, limits), measured);
-  const DeviceDraws draws(model, {}, batch, workspace, DrawLimits(model, limits), measured);
+  const auto workspace = MakeDeviceWorkspace(model, WorkspaceLimits(model, limits), measured);
+  const DeviceDraws draws(model, nullptr, batch, *workspace, DrawLimits(model, limits), measured);
   return measured.used();
 }
 
 CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weights, const DeviceEngram& engram,
                            cache::PagePool& pages, const ExecutorLimits& limits, bool graphs, StartReport* report)
     : Executor(model, pages, StepLimits(limits)),
-      weights_(weights),
       limits_(limits),
       arena_(DeviceBytes(model, limits)),
       batch_(model, BatchLimits(model, limits), weights.inv_freq_plain, weights.inv_freq_compressed, arena_),
       workspace_begin_(arena_.used()),
-      workspace_(model, WorkspaceLimits(model, limits), arena_),
+      workspace_(MakeDeviceWorkspace(model, WorkspaceLimits(model, limits), arena_)),
       workspace_end_(arena_.used()),
-      passes_(model, weights, engram, batch_, workspace_, pages.slab()),
-      draws_(model, weights.head, batch_, workspace_, DrawLimits(model, limits), arena_),
-      graphs_(passes_, limits.max_rows),
+      passes_(MakeDevicePasses(model, weights, engram, batch_, *workspace_, pages.slab())),
+      draws_(model, passes_.get(), batch_, *workspace_, DrawLimits(model, limits), arena_),
+      graphs_(*passes_, limits.max_rows),
       has_graphs_(graphs),
       eager_(!graphs) {
   SENKO_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -76,8 +75,8 @@ CudaExecutor::CudaExecutor(const model::Model& model, const DeviceWeights& weigh
   const StartPart kernels;
   batch_.Send({}, {}, {}, stream_);
   for (const int64_t rows : PassGraphs::Regimes(limits.max_rows)) {
-    passes_.Encoder({rows, rows, false}, stream_);
-    passes_.Decoder({rows, rows, false}, stream_);
+    passes_->Encoder({rows, rows, false}, stream_);
+    passes_->Decoder({rows, rows, false}, stream_);
   }
   for (const int64_t draws : draws_.Regimes()) draws_.Launch(draws, stream_);
   Wait();
@@ -131,10 +130,10 @@ StepProfile CudaExecutor::ProfileLastStep() {
   const PassBounds bounds = graphs_.Bounds(encoder_rows, decoder_rows);
   StepClock clock;
   SENKO_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-  passes_.set_observer(&clock);
-  passes_.Encoder(bounds, stream_);
-  passes_.Decoder(bounds, stream_);
-  passes_.set_observer(nullptr);
+  passes_->set_observer(&clock);
+  passes_->Encoder(bounds, stream_);
+  passes_->Decoder(bounds, stream_);
+  passes_->set_observer(nullptr);
   clock.End(stream_);
   cudaGraph_t graph = nullptr;
   SENKO_CUDA(cudaStreamEndCapture(stream_, &graph));
@@ -166,19 +165,11 @@ StepProfile CudaExecutor::ProfileLastStep() {
 
 void CudaExecutor::Logits(int64_t first, int64_t count, float* logits, uint8_t* finite) {
   SENKO_CHECK(first >= 0 && first + count <= batch_.counts().decoder_rows);
-  const int64_t vocab = model().config().vocab_size, hidden = model().config().hidden_size;
-  for (int64_t done = 0; done < count; done += workspace_.limits.max_drawn_rows) {
-    const int64_t rows = std::min(workspace_.limits.max_drawn_rows, count - done);
-    ops::LinearSm90Params p;
-    p.rows = batch_.identity() + rows;
-    p.max_rows = rows;
-    p.x = workspace_.x + (first + done) * hidden;
-    p.x_stride = hidden;
-    p.weight = weights_.head;
-    p.y_float = workspace_.logits;
-    p.y_stride = vocab;
-    ops::LinearSm90(p, stream_);
-    SENKO_CUDA(cudaMemcpyAsync(logits + done * vocab, workspace_.logits,
+  const int64_t vocab = model().config().vocab_size;
+  for (int64_t done = 0; done < count; done += workspace_->limits.max_drawn_rows) {
+    const int64_t rows = std::min(workspace_->limits.max_drawn_rows, count - done);
+    passes_->Head(batch_.identity() + rows, rows, nullptr, first + done, stream_);
+    SENKO_CUDA(cudaMemcpyAsync(logits + done * vocab, workspace_->logits,
                                static_cast<size_t>(rows * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream_));
   }
   Wait();
@@ -201,7 +192,7 @@ void CudaExecutor::GatherLogits(std::span<const int64_t> rows, float* logits, ui
 void CudaExecutor::set_probe(model::Probe* probe) {
   probe_.reset();
   if (probe != nullptr) probe_.emplace(*probe);
-  passes_.set_probe(probe != nullptr ? &*probe_ : nullptr);
+  passes_->set_probe(probe != nullptr ? &*probe_ : nullptr);
 }
 
 void CudaExecutor::PoisonWorkspace() {

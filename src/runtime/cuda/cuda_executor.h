@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -59,14 +60,13 @@ class CudaExecutor final : public Executor {
   void PoisonWorkspace();
 
  private:
-  const DeviceWeights& weights_;
   ExecutorLimits limits_;
   DeviceArena arena_;
   StepBatch batch_;
   size_t workspace_begin_;  // bytes of the arena before the activations
-  DeviceWorkspace workspace_;
+  std::unique_ptr<DeviceWorkspace> workspace_;
   size_t workspace_end_;  // and with them
-  DevicePasses passes_;
+  std::unique_ptr<DevicePasses> passes_;
   DeviceDraws draws_;
   std::optional<DeviceProbe> probe_;
   PassGraphs graphs_;

@@ -5,11 +5,12 @@
 #include "ops/kv_write/kv_write_sm90.h"
 #include "ops/output_proj/output_proj_sm90.h"
 #include "ops/select/select_sm90.h"
-#include "runtime/cuda/device_passes.h"
+#include "runtime/cuda/basic_device_passes.h"
 
 namespace senko::runtime {
 
-ops::EntryView DevicePasses::Entries(int source_slot) const {
+template <typename Value>
+ops::EntryView BasicDevicePasses<Value>::Entries(int source_slot) const {
   const config::PageLayout& layout = model_.page_layout();
   const config::PageSource& source = layout.sources[static_cast<size_t>(source_slot)];
   ops::EntryView view;
@@ -26,7 +27,8 @@ ops::EntryView DevicePasses::Entries(int source_slot) const {
 }
 
 // The projection of the latents and what is made of them: window rows always, queries where the layer attends.
-void DevicePasses::WriteKv(const Rows& rows, const DeviceLayer& layer, bool with_queries) {
+template <typename Value>
+void BasicDevicePasses<Value>::WriteKv(const Rows& rows, const DeviceLayer& layer, bool with_queries) {
   const int64_t l = layer.plan.layer;
   Begin("latents", l);
   const int64_t q_dim = with_queries ? config_.q_lora_rank : 0, width = q_dim + config_.head_dim;
@@ -36,7 +38,7 @@ void DevicePasses::WriteKv(const Rows& rows, const DeviceLayer& layer, bool with
     if (with_queries) probe_->Floats(l, "qa", q_dim, ws_.latents, width);
   }
   Begin("latent_norms", l);
-  ops::LatentNormsSm90Params p;
+  ops::BasicLatentNormsSm90Params<Value> p;
   p.rows = rows.meta.count;
   p.max_rows = rows.max;
   p.latents = ws_.latents;
@@ -54,7 +56,8 @@ void DevicePasses::WriteKv(const Rows& rows, const DeviceLayer& layer, bool with
   if (layer.compressor) WriteEntries(rows, layer);
 }
 
-void DevicePasses::WriteEntries(const Rows& rows, const DeviceLayer& layer) {
+template <typename Value>
+void BasicDevicePasses<Value>::WriteEntries(const Rows& rows, const DeviceLayer& layer) {
   const int64_t l = layer.plan.layer;
   const DeviceCompressor& compressor = *layer.compressor;
   const bool pairs = layer.plan.ratio == 2;
@@ -71,7 +74,7 @@ void DevicePasses::WriteEntries(const Rows& rows, const DeviceLayer& layer) {
     probe_->Floats(l, "c", d, ws_.compressor_c, d);
   }
   Begin("compress", l);
-  ops::CompressSm90Params c;
+  ops::BasicCompressSm90Params<Value> c;
   c.count = latents.count;
   c.max_count = rows.max;
   c.latents = latents.latents;
@@ -104,7 +107,7 @@ void DevicePasses::WriteEntries(const Rows& rows, const DeviceLayer& layer) {
   Linear(rows, ws_.latent, compressor.wk, ws_.key, nullptr, latents.count);
   if (probe_ != nullptr) probe_->Entries(l, "key", config_.index_dim, ws_.key, latents);
   Begin("entry_write", l);
-  ops::EntryWriteSm90Params e;
+  ops::BasicEntryWriteSm90Params<Value> e;
   e.count = latents.count;
   e.max_count = rows.max;
   e.latents = latents.latents;
@@ -121,7 +124,8 @@ void DevicePasses::WriteEntries(const Rows& rows, const DeviceLayer& layer) {
   ops::EntryWriteSm90(e, main_);
 }
 
-void DevicePasses::Select(const Rows& rows, const DeviceLayer& layer) {
+template <typename Value>
+void BasicDevicePasses<Value>::Select(const Rows& rows, const DeviceLayer& layer) {
   const int64_t l = layer.plan.layer;
   Begin("index_query", l);
   Linear(rows, ws_.qrq, layer.indexer->wq_b, ws_.index_q);
@@ -131,7 +135,7 @@ void DevicePasses::Select(const Rows& rows, const DeviceLayer& layer) {
     probe_->Floats(l, "index_q", width, ws_.index_q, width);
     probe_->Floats(l, "index_w", config_.index_heads, ws_.index_w, config_.index_heads);
   }
-  ops::IndexQuerySm90Params q;
+  ops::BasicIndexQuerySm90Params<Value> q;
   q.rows = rows.meta.count;
   q.max_rows = rows.max;
   q.heads = config_.index_heads;
@@ -184,7 +188,8 @@ void DevicePasses::Select(const Rows& rows, const DeviceLayer& layer) {
 }
 
 // ws.x, ws.xq -> ws.y.
-void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv_written) {
+template <typename Value>
+void BasicDevicePasses<Value>::Attention(const Rows& rows, const DeviceLayer& layer, bool kv_written) {
   const int64_t l = layer.plan.layer;
   if (!kv_written) {
     WriteKv(rows, layer, true);
@@ -193,7 +198,7 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
     Linear(rows, ws_.xq, layer.wq_a, ws_.latents);
     if (probe_ != nullptr) probe_->Floats(l, "qa", config_.q_lora_rank, ws_.latents, config_.q_lora_rank);
     Begin("latent_norms", l);
-    ops::LatentNormsSm90Params p;
+    ops::BasicLatentNormsSm90Params<Value> p;
     p.rows = rows.meta.count;
     p.max_rows = rows.max;
     p.latents = ws_.latents;
@@ -212,7 +217,7 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
 
   Begin("attention", l);
   const config::SlotLayout& slot = model_.slot_layout();
-  ops::AttentionSm90Params a;
+  ops::BasicAttentionSm90Params<Value> a;
   a.num_rows = rows.meta.count;
   a.max_rows = rows.max;
   a.rows = rows.meta.batch;
@@ -236,7 +241,7 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
   if (probe_ != nullptr) probe_->Floats(l, "o", heads_width, ws_.o, heads_width);
 
   Begin("output_proj", l);
-  ops::OutputProjSm90Params o;
+  ops::BasicOutputProjSm90Params<Value> o;
   o.rows = rows.meta.count;
   o.max_rows = rows.max;
   o.groups = config_.o_groups;
@@ -245,9 +250,14 @@ void DevicePasses::Attention(const Rows& rows, const DeviceLayer& layer, bool kv
   o.wo_b = layer.wo_b;
   o.u = ws_.u;
   o.y = ws_.y;
-  o.round_activations = true;
+  o.round_activations = sizeof(Value) == 2;
   ops::OutputProjSm90(o, main_);
   if (probe_ != nullptr) probe_->Floats(l, "attn_out", config_.hidden_size, ws_.y, config_.hidden_size);
 }
+
+template void BasicDevicePasses<__nv_bfloat16>::WriteKv(const Rows&, const DeviceLayer&, bool);
+template void BasicDevicePasses<__nv_bfloat16>::Attention(const Rows&, const DeviceLayer&, bool);
+template void BasicDevicePasses<float>::WriteKv(const Rows&, const DeviceLayer&, bool);
+template void BasicDevicePasses<float>::Attention(const Rows&, const DeviceLayer&, bool);
 
 }  // namespace senko::runtime

@@ -5,18 +5,12 @@
 
 #include "base/check.h"
 #include "cuda/check.h"
-#include "runtime/cuda/row_moves.h"
 
 namespace senko::runtime {
 
-DeviceDraws::DeviceDraws(const model::Model& model, const ops::TiledWeight& head, const StepBatch& batch,
+DeviceDraws::DeviceDraws(const model::Model& model, DevicePasses* passes, const StepBatch& batch,
                          const DeviceWorkspace& workspace, const DeviceDrawLimits& limits, DeviceArena& arena)
-    : batch_(batch),
-      ws_(workspace),
-      head_(head),
-      vocab_(model.config().vocab_size),
-      hidden_(model.config().hidden_size),
-      limits_(limits) {
+    : batch_(batch), ws_(workspace), passes_(passes), vocab_(model.config().vocab_size), limits_(limits) {
   table_stride_ = (vocab_ + 127) / 128 * 128;  // 256 bytes
   bits_stride_ = (vocab_ + 2047) / 2048 * 64;
   tables_ = arena.Take<uint16_t>(static_cast<size_t>(limits.num_tables * table_stride_));
@@ -53,23 +47,7 @@ std::vector<int64_t> DeviceDraws::Regimes() const {
 
 void DeviceDraws::Launch(int64_t most_draws, cudaStream_t stream) const {
   const int64_t most_rows = std::min(most_draws, ws_.limits.max_drawn_rows);
-  GatherRowsParams g;
-  g.rows = batch_.num_drawn_rows();
-  g.max_rows = most_rows;
-  g.source = batch_.drawn_rows();
-  g.row_bytes = hidden_ * 2;
-  g.from = ws_.x;
-  g.to = ws_.drawn_x;
-  GatherRows(g, stream);
-  ops::LinearSm90Params l;
-  l.rows = batch_.num_drawn_rows();
-  l.max_rows = most_rows;
-  l.x = ws_.drawn_x;
-  l.x_stride = hidden_;
-  l.weight = head_;
-  l.y_float = ws_.logits;
-  l.y_stride = vocab_;
-  ops::LinearSm90(l, stream);
+  passes_->Head(batch_.num_drawn_rows(), most_rows, batch_.drawn_rows(), 0, stream);
   ops::SampleSm90Params s;
   s.num_jobs = batch_.num_draws();
   s.max_jobs = most_draws;

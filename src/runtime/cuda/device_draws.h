@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "model/model.h"
-#include "ops/linear/linear_sm90.h"
 #include "ops/sample/sample_sm90.h"
 #include "runtime/cuda/device_arena.h"
+#include "runtime/cuda/device_passes.h"
 #include "runtime/cuda/device_workspace.h"
 #include "runtime/cuda/step_batch.h"
 
@@ -26,9 +26,10 @@ struct DeviceDrawLimits {
 // Owned by one executor, used by its thread.
 class DeviceDraws {
  public:
-  // Everything outlives it. Takes its device memory from `arena`, and pinned memory unless that only measures.
-  DeviceDraws(const model::Model& model, const ops::TiledWeight& head, const StepBatch& batch,
-              const DeviceWorkspace& workspace, const DeviceDrawLimits& limits, DeviceArena& arena);
+  // Everything outlives it. `passes` may be null where `arena` only measures. Takes its device memory from `arena`, and
+  // pinned memory unless that only measures.
+  DeviceDraws(const model::Model& model, DevicePasses* passes, const StepBatch& batch, const DeviceWorkspace& workspace,
+              const DeviceDrawLimits& limits, DeviceArena& arena);
   ~DeviceDraws();
   DeviceDraws(const DeviceDraws&) = delete;
   DeviceDraws& operator=(const DeviceDraws&) = delete;
@@ -58,8 +59,8 @@ class DeviceDraws {
  private:
   const StepBatch& batch_;
   const DeviceWorkspace& ws_;
-  const ops::TiledWeight head_;
-  const int64_t vocab_, hidden_;
+  DevicePasses* const passes_;
+  const int64_t vocab_;
   const DeviceDrawLimits limits_;
   int64_t table_stride_ = 0, bits_stride_ = 0;  // elements
 

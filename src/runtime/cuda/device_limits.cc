@@ -9,7 +9,7 @@
 
 namespace senko::runtime {
 
-void CheckDeviceLimits(const config::ModelConfig& config) {
+void CheckDeviceLimits(const config::ModelConfig& config, bool rounds) {
   std::string faults;
   const auto fault = [&](const char* field, int64_t value, const std::string& rule) {
     faults += std::string(faults.empty() ? "" : "; ") + field + " " + std::to_string(value) + ": must be " + rule;
@@ -20,7 +20,11 @@ void CheckDeviceLimits(const config::ModelConfig& config) {
   const auto at_most = [&](const char* field, int64_t value, int64_t most) {
     if (value > most) fault(field, value, "at most " + std::to_string(most));
   };
-  if (config.hc_mult != ops::kMhcStreams) fault("hc_mult", config.hc_mult, std::to_string(ops::kMhcStreams));
+  if (!rounds) {
+    at_most("hc_mult", config.hc_mult, ops::kMhcStreams);
+  } else if (config.hc_mult != ops::kMhcStreams) {
+    fault("hc_mult", config.hc_mult, std::to_string(ops::kMhcStreams));
+  }
   multiple("hidden_size", config.hidden_size, 64);
   at_most("hidden_size", config.hidden_size, 5120);
   multiple("q_lora_rank", config.q_lora_rank, 64);

@@ -1,11 +1,12 @@
-#include "runtime/cuda/device_passes.h"
-
 #include <algorithm>
+#include <cstddef>
+#include <type_traits>
 
 #include "base/check.h"
 #include "cuda/check.h"
 #include "ops/kv_write/kv_write_sm90.h"
 #include "ops/mhc/mhc_sm90.h"
+#include "runtime/cuda/basic_device_passes.h"
 #include "runtime/cuda/row_moves.h"
 
 namespace senko::runtime {
@@ -16,10 +17,49 @@ constexpr int64_t kForkRows = 64;
 // Blocks that read Engram rows from host memory while the first layers compute.
 constexpr int32_t kEngramBlocks = 16;
 
+// y = x W^T, or y_float as summed: by the type of x and y.
+void StartLinear(const int32_t* rows, int64_t max_rows, const __nv_bfloat16* x, const ops::TiledWeight& weight,
+                 __nv_bfloat16* y, float* y_float, cudaStream_t stream) {
+  ops::LinearSm90Params p;
+  p.rows = rows;
+  p.max_rows = max_rows;
+  p.x = x;
+  p.x_stride = weight.in;
+  p.weight = weight;
+  p.y_bf16 = y;
+  p.y_float = y_float;
+  p.y_stride = weight.out;
+  ops::LinearSm90(p, stream);
+}
+
+void StartFloatLinear(const int32_t* rows, int64_t max_rows, const float* x, const __nv_bfloat16* x_bf16,
+                      const ops::TiledWeight& weight, float* y, cudaStream_t stream) {
+  ops::LinearFloatSm90Params p;
+  p.rows = rows;
+  p.max_rows = max_rows;
+  p.x = x;
+  p.x_bf16 = x_bf16;
+  p.x_stride = weight.in;
+  p.weight = weight;
+  p.y = y;
+  p.y_stride = weight.out;
+  ops::LinearFloatSm90(p, stream);
+}
+void StartLinear(const int32_t* rows, int64_t max_rows, const float* x, const ops::TiledWeight& weight, float* y,
+                 float* y_float, cudaStream_t stream) {
+  StartFloatLinear(rows, max_rows, x, nullptr, weight, y != nullptr ? y : y_float, stream);
+}
+void StartLinear(const int32_t* rows, int64_t max_rows, const __nv_bfloat16* x, const ops::TiledWeight& weight,
+                 float* y, std::nullptr_t, cudaStream_t stream) {
+  StartFloatLinear(rows, max_rows, nullptr, x, weight, y, stream);
+}
+
 }  // namespace
 
-DevicePasses::DevicePasses(const model::Model& model, const DeviceWeights& weights, const DeviceEngram& engram,
-                           const StepBatch& batch, const DeviceWorkspace& workspace, uint8_t* slab)
+template <typename Value>
+BasicDevicePasses<Value>::BasicDevicePasses(const model::Model& model, const DeviceWeights& weights,
+                                            const DeviceEngram& engram, const StepBatch& batch,
+                                            const BasicDeviceWorkspace<Value>& workspace, uint8_t* slab)
     : model_(model),
       config_(model.config()),
       weights_(weights),
@@ -36,36 +76,32 @@ DevicePasses::DevicePasses(const model::Model& model, const DeviceWeights& weigh
   for (cudaEvent_t& event : engram_done_) SENKO_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
 }
 
-DevicePasses::~DevicePasses() {
+template <typename Value>
+BasicDevicePasses<Value>::~BasicDevicePasses() {
   for (cudaEvent_t event : {seam_done_, mix_done_, spread_done_}) cudaEventDestroy(event);
   for (cudaEvent_t event : engram_done_) cudaEventDestroy(event);
   cudaStreamDestroy(side_);
   cudaStreamDestroy(engram_stream_);
 }
 
-void DevicePasses::Begin(std::string_view op, int64_t layer) {
+template <typename Value>
+void BasicDevicePasses<Value>::Begin(std::string_view op, int64_t layer) {
   if (observer_ != nullptr) observer_->Begin(op, layer, main_);
 }
 
-void DevicePasses::Linear(const Rows& rows, const __nv_bfloat16* x, const ops::TiledWeight& weight, __nv_bfloat16* y,
-                          float* y_float, const int32_t* count) {
-  ops::LinearSm90Params p;
-  p.rows = count != nullptr ? count : rows.meta.count;
-  p.max_rows = rows.max;
-  p.x = x;
-  p.x_stride = weight.in;
-  p.weight = weight;
-  p.y_bf16 = y;
-  p.y_float = y_float;
-  p.y_stride = weight.out;
-  ops::LinearSm90(p, main_);
+template <typename Value>
+void BasicDevicePasses<Value>::Linear(const Rows& rows, const Value* x, const ops::TiledWeight& weight, Value* y,
+                                      float* y_float, const int32_t* count) {
+  StartLinear(count != nullptr ? count : rows.meta.count, rows.max, x, weight, y, y_float, main_);
 }
 
 // Adds what the sublayer before gave to the streams; x = the next one's input, xq = the same, rounded.
-void DevicePasses::Seam(const Rows& rows, Output& before, const float* norm, bool rounded) {
-  ops::MhcSeamSm90Params p;
+template <typename Value>
+void BasicDevicePasses<Value>::Seam(const Rows& rows, Output& before, const float* norm, bool rounded) {
+  ops::BasicMhcSeamSm90Params<Value> p;
   p.rows = rows.meta.count;
   p.max_rows = rows.max;
+  p.num_streams = config_.hc_mult;
   p.hidden = config_.hidden_size;
   p.y = before.y;
   p.y_slots = before.slots;
@@ -82,10 +118,12 @@ void DevicePasses::Seam(const Rows& rows, Output& before, const float* norm, boo
 }
 
 // The site's coefficients: needed when its sublayer has ended, so beside it where there is room.
-void DevicePasses::Mix(const Rows& rows, const DeviceMhcSite& site) {
-  ops::MhcMixSm90Params p;
+template <typename Value>
+void BasicDevicePasses<Value>::Mix(const Rows& rows, const DeviceMhcSite& site) {
+  ops::BasicMhcMixSm90Params<Value> p;
   p.rows = rows.meta.count;
   p.max_rows = rows.max;
+  p.num_streams = config_.hc_mult;
   p.hidden = config_.hidden_size;
   p.streams = rows.streams;
   p.fn = site.fn;
@@ -106,13 +144,15 @@ void DevicePasses::Mix(const Rows& rows, const DeviceMhcSite& site) {
   SENKO_CUDA(cudaEventRecord(mix_done_, side_));
 }
 
-void DevicePasses::JoinMix() {
+template <typename Value>
+void BasicDevicePasses<Value>::JoinMix() {
   if (mix_forked_) SENKO_CUDA(cudaStreamWaitEvent(main_, mix_done_, 0));
   mix_forked_ = false;
 }
 
 // Token ids alone say which rows a layer reads: all are asked for when the pass begins.
-void DevicePasses::GatherEngram(const PassBounds& bounds, bool decoder) {
+template <typename Value>
+void BasicDevicePasses<Value>::GatherEngram(const PassBounds& bounds, bool decoder) {
   const int64_t seam = config_.last_kv_source();
   bool forked = false;
   for (size_t i = 0; i < engram_.tables().size(); ++i) {
@@ -150,25 +190,19 @@ void DevicePasses::GatherEngram(const PassBounds& bounds, bool decoder) {
     ops::EngramGatherSm90(p, stream);
     Begin("engram_wkv", layer);
     const ops::TiledWeight& wkv = weights_.layers[static_cast<size_t>(layer)].engram->wkv;
-    ops::LinearSm90Params l;
-    l.rows = rows.count;
-    l.max_rows = max;
-    l.x = ws_.engram_in[i];
-    l.x_stride = wkv.in;
-    l.weight = wkv;
-    l.y_bf16 = ws_.engram_kv[i];
-    l.y_stride = wkv.out;
-    ops::LinearSm90(l, stream);
+    StartLinear(rows.count, max, ws_.engram_in[i], wkv, ws_.engram_kv[i], nullptr, stream);
     if (fork) SENKO_CUDA(cudaEventRecord(engram_done_[i], stream));
   }
 }
 
-void DevicePasses::Engram(const Rows& rows, const DeviceLayer& layer) {
+template <typename Value>
+void BasicDevicePasses<Value>::Engram(const Rows& rows, const DeviceLayer& layer) {
   const auto i = static_cast<size_t>(layer.plan.engram_slot);
   if (!watched()) SENKO_CUDA(cudaStreamWaitEvent(main_, engram_done_[i], 0));
-  ops::EngramInjectSm90Params p;
+  ops::BasicEngramInjectSm90Params<Value> p;
   p.rows = rows.meta.count;
   p.max_rows = rows.max;
+  p.num_streams = config_.hc_mult;
   p.hidden = config_.hidden_size;
   p.kv = ws_.engram_kv[i];
   p.q_weight = layer.engram->q_weight;
@@ -180,11 +214,12 @@ void DevicePasses::Engram(const Rows& rows, const DeviceLayer& layer) {
 }
 
 // ws.x, ws.xq -> ws.slots.
-void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
+template <typename Value>
+void BasicDevicePasses<Value>::Moe(const Rows& rows, const DeviceLayer& layer) {
   const int64_t l = layer.plan.layer, topk = config_.experts_per_token;
   const int64_t row_slots = topk + (layer.shared.inter > 0);
   Begin("router", l);
-  ops::RouterSm90Params r;
+  ops::BasicRouterSm90Params<Value> r;
   r.rows = rows.meta.count;
   r.max_rows = rows.max;
   r.num_experts = config_.num_experts;
@@ -217,7 +252,7 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
   }
 
   Begin("experts", l);
-  ops::ExpertsSm90Params e;
+  ops::BasicExpertsSm90Params<Value> e;
   e.num_items = ws_.num_items;
   e.max_items = ops::MaxExpertItems(rows.max, topk, config_.num_experts, d.block);
   e.items = ws_.items;
@@ -240,15 +275,18 @@ void DevicePasses::Moe(const Rows& rows, const DeviceLayer& layer) {
 }
 
 // The streams and coefficients that a sublayer starts from; what the seam makes of them besides is thrown away.
-void DevicePasses::ShowStreams(const Rows& rows, int64_t layer, bool middle, const float* norm, Output& before) {
+template <typename Value>
+void BasicDevicePasses<Value>::ShowStreams(const Rows& rows, int64_t layer, bool middle, const float* norm,
+                                           Output& before) {
   if (probe_ == nullptr) return;
   if (before.y != nullptr) Seam(rows, before, norm, false);
   const int64_t width = config_.stream_dim();
   probe_->Floats(layer, middle ? "stream_mid" : "stream_in", width, rows.streams, width);
-  probe_->Floats(layer, middle ? "pre_mid" : "pre_in", ops::kMhcStreams, rows.pre, ops::kMhcStreams);
+  probe_->Floats(layer, middle ? "pre_mid" : "pre_in", config_.hc_mult, rows.pre, config_.hc_mult);
 }
 
-void DevicePasses::Layer(const Rows& rows, const DeviceLayer& layer, bool kv_written, Output& before) {
+template <typename Value>
+void BasicDevicePasses<Value>::Layer(const Rows& rows, const DeviceLayer& layer, bool kv_written, Output& before) {
   const int64_t l = layer.plan.layer;
   if (!kv_written) ShowStreams(rows, l, false, layer.attn_norm, before);
   if (layer.engram && !kv_written) {
@@ -276,7 +314,8 @@ void DevicePasses::Layer(const Rows& rows, const DeviceLayer& layer, bool kv_wri
   JoinMix();
 }
 
-void DevicePasses::ProduceKv(const Rows& rows, const DeviceLayer& layer, Output& before) {
+template <typename Value>
+void BasicDevicePasses<Value>::ProduceKv(const Rows& rows, const DeviceLayer& layer, Output& before) {
   const int64_t l = layer.plan.layer;
   ShowStreams(rows, l, false, layer.attn_norm, before);
   Begin("seam", l);
@@ -289,7 +328,8 @@ void DevicePasses::ProduceKv(const Rows& rows, const DeviceLayer& layer, Output&
   WriteKv(rows, layer, false);
 }
 
-void DevicePasses::Commit(const Rows& rows, int64_t first_layer, int64_t num_layers) {
+template <typename Value>
+void BasicDevicePasses<Value>::Commit(const Rows& rows, int64_t first_layer, int64_t num_layers) {
   if (num_layers == 0) return;
   Begin("window_commit", -1);
   const config::SlotLayout& slot = model_.slot_layout();
@@ -308,7 +348,8 @@ void DevicePasses::Commit(const Rows& rows, int64_t first_layer, int64_t num_lay
   ops::WindowCommitSm90(p, main_);
 }
 
-void DevicePasses::Encoder(const PassBounds& bounds, cudaStream_t stream) {
+template <typename Value>
+void BasicDevicePasses<Value>::Encoder(const PassBounds& bounds, cudaStream_t stream) {
   main_ = stream;
   max_sequences_ = std::min(batch_.limits().max_sequences, bounds.encoder_rows);
   const Rows rows{batch_.encoder(), bounds.encoder_rows, ws_.encoder_streams, ws_.encoder_pre};
@@ -319,11 +360,12 @@ void DevicePasses::Encoder(const PassBounds& bounds, cudaStream_t stream) {
   if (probe_ != nullptr) probe_->BeginPass(rows.meta, main_);
   GatherEngram(bounds, false);
   Begin("embed", -1);
-  EmbedParams embed;
+  BasicEmbedParams<Value> embed;
   embed.rows = rows.meta.count;
   embed.max_rows = rows.max;
   embed.tokens = batch_.tokens();
   embed.embed = weights_.embed;
+  embed.num_streams = config_.hc_mult;
   embed.hidden = config_.hidden_size;
   embed.streams = rows.streams;
   embed.pre = rows.pre;
@@ -336,7 +378,8 @@ void DevicePasses::Encoder(const PassBounds& bounds, cudaStream_t stream) {
   Commit(rows, 0, seam);
 }
 
-void DevicePasses::Decoder(const PassBounds& bounds, cudaStream_t stream) {
+template <typename Value>
+void BasicDevicePasses<Value>::Decoder(const PassBounds& bounds, cudaStream_t stream) {
   main_ = stream;
   max_sequences_ = batch_.limits().max_sequences;
   const int64_t seam = config_.last_kv_source();
@@ -345,7 +388,7 @@ void DevicePasses::Decoder(const PassBounds& bounds, cudaStream_t stream) {
     if (seam >= 0) Commit(written, seam, 1);
     return;
   }
-  __nv_bfloat16* streams = bounds.all_kept ? ws_.encoder_streams : ws_.decoder_streams;
+  Value* streams = bounds.all_kept ? ws_.encoder_streams : ws_.decoder_streams;
   float* pre = bounds.all_kept ? ws_.encoder_pre : ws_.decoder_pre;
   if (probe_ != nullptr) probe_->BeginPass(batch_.decoder(), main_);
   GatherEngram(bounds, true);
@@ -355,9 +398,10 @@ void DevicePasses::Decoder(const PassBounds& bounds, cudaStream_t stream) {
     g.rows = batch_.decoder().count;
     g.max_rows = bounds.decoder_rows;
     g.source = batch_.source_rows();
-    g.row_bytes = config_.stream_dim() * 2;
+    g.row_bytes = config_.stream_dim() * static_cast<int64_t>(sizeof(Value));
     g.from = ws_.encoder_streams;
     g.to = streams;
+    g.pre_width = config_.hc_mult;
     g.pre = ws_.encoder_pre;
     g.pre_to = pre;
     GatherRows(g, main_);
@@ -375,6 +419,39 @@ void DevicePasses::Decoder(const PassBounds& bounds, cudaStream_t stream) {
   Begin("seam", -1);
   Seam(rows, before, weights_.norm, false);
   Commit(rows, seam + 1, config_.num_layers - seam - 1);
+}
+
+template <typename Value>
+void BasicDevicePasses<Value>::Head(const int32_t* count, int64_t max_rows, const int32_t* source, int64_t first,
+                                    cudaStream_t stream) {
+  const Value* x = ws_.x + first * config_.hidden_size;
+  if (source != nullptr) {
+    GatherRowsParams g;
+    g.rows = count;
+    g.max_rows = max_rows;
+    g.source = source;
+    g.row_bytes = config_.hidden_size * static_cast<int64_t>(sizeof(Value));
+    g.from = ws_.x;
+    g.to = ws_.drawn_x;
+    GatherRows(g, stream);
+    x = ws_.drawn_x;
+  }
+  StartLinear(count, max_rows, x, weights_.head, static_cast<Value*>(nullptr), ws_.logits, stream);
+}
+
+// But for what is in device_attention.cc.
+template class BasicDevicePasses<__nv_bfloat16>;
+template class BasicDevicePasses<float>;
+
+std::unique_ptr<DevicePasses> MakeDevicePasses(const model::Model& model, const DeviceWeights& weights,
+                                               const DeviceEngram& engram, const StepBatch& batch,
+                                               const DeviceWorkspace& workspace, uint8_t* slab) {
+  const auto make = [&](const auto& typed) -> std::unique_ptr<DevicePasses> {
+    return std::make_unique<BasicDevicePasses<std::remove_pointer_t<decltype(typed.x)>>>(model, weights, engram, batch,
+                                                                                         typed, slab);
+  };
+  if (model.rounds_to_bf16()) return make(dynamic_cast<const BasicDeviceWorkspace<__nv_bfloat16>&>(workspace));
+  return make(dynamic_cast<const BasicDeviceWorkspace<float>&>(workspace));
 }
 
 }  // namespace senko::runtime

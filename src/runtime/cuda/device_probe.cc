@@ -1,6 +1,10 @@
 #include "runtime/cuda/device_probe.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "cuda/check.h"
 #include "numerics/bf16.h"
@@ -9,18 +13,22 @@
 namespace senko::runtime {
 namespace {
 
-uint16_t* Codes(__nv_bfloat16* data) { return reinterpret_cast<uint16_t*>(data); }
+float ToFloat(float x) { return x; }
+float ToFloat(__nv_bfloat16 x) { return numerics::Bf16ToFloat(std::bit_cast<uint16_t>(x)); }
+// `x` in the type of `*to`, rounded where that is bf16.
+void Set(float x, float* to) { *to = x; }
+void Set(float x, __nv_bfloat16* to) { *to = std::bit_cast<__nv_bfloat16>(numerics::FloatToBf16(x)); }
 
 // The seam's rounding of a sublayer's input; values of e4m3 times a power of two are values of bf16.
-std::vector<uint16_t> Rounded(const std::vector<uint16_t>& codes) {
-  std::vector<uint16_t> out(codes.size());
+std::vector<__nv_bfloat16> Rounded(const std::vector<__nv_bfloat16>& values) {
+  std::vector<__nv_bfloat16> out(values.size());
   float x[numerics::kFp8Block];
-  uint8_t values[numerics::kFp8Block], scale;
-  for (size_t at = 0; at < codes.size(); at += numerics::kFp8Block) {
-    for (size_t i = 0; i < numerics::kFp8Block; ++i) x[i] = numerics::Bf16ToFloat(codes[at + i]);
-    numerics::QuantiseFp8(x, values, &scale);
-    numerics::DequantiseFp8(values, scale, x);
-    for (size_t i = 0; i < numerics::kFp8Block; ++i) out[at + i] = numerics::FloatToBf16(x[i]);
+  uint8_t codes[numerics::kFp8Block], scale;
+  for (size_t at = 0; at < values.size(); at += numerics::kFp8Block) {
+    for (size_t i = 0; i < numerics::kFp8Block; ++i) x[i] = ToFloat(values[at + i]);
+    numerics::QuantiseFp8(x, codes, &scale);
+    numerics::DequantiseFp8(codes, scale, x);
+    for (size_t i = 0; i < numerics::kFp8Block; ++i) Set(x[i], &out[at + i]);
   }
   return out;
 }
@@ -51,18 +59,22 @@ void DeviceProbe::Write(const std::vector<T>& values, T* data, int64_t rows, int
   SENKO_CUDA(cudaStreamSynchronize(stream_));
 }
 
-// Whether the probe changed a code.
+// Whether the probe changed a value.
+template <typename Value>
 bool DeviceProbe::Show(int64_t layer, std::string_view point, const std::vector<int64_t>& positions, int64_t width,
-                       std::vector<uint16_t>* codes) {
-  std::vector<float> values(codes->size());
-  std::transform(codes->begin(), codes->end(), values.begin(), numerics::Bf16ToFloat);
+                       std::vector<Value>* data) {
+  std::vector<float> values;
+  for (const Value v : *data) values.push_back(ToFloat(v));
   probe_.Floats(layer, point, positions.data(), static_cast<int64_t>(positions.size()), width, values.data());
   bool changed = false;
   for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t code = numerics::FloatToBf16(values[i]);
+    const float before = ToFloat((*data)[i]);
     // A NaN of another payload comes back quiet: leave what was there.
-    if (code == (*codes)[i] || (values[i] != values[i] && ((*codes)[i] & 0x7FFF) > 0x7F80)) continue;
-    (*codes)[i] = code;
+    if (std::isnan(values[i]) && std::isnan(before)) continue;
+    Value after;
+    Set(values[i], &after);
+    if (std::memcmp(&after, &(*data)[i], sizeof(after)) == 0) continue;
+    (*data)[i] = after;
     changed = true;
   }
   return changed;
@@ -74,55 +86,54 @@ void DeviceProbe::BeginPass(const DeviceRows& rows, cudaStream_t stream) {
   positions_ = Read(rows.batch.positions, count[0], 1, 1);
 }
 
-void DeviceProbe::Floats(int64_t layer, std::string_view point, int64_t width, float* data, int64_t stride) {
+template <typename Value>
+void DeviceProbe::Floats(int64_t layer, std::string_view point, int64_t width, Value* data, int64_t stride) {
   if (!Wanted(layer, point)) return;
-  std::vector<float> values = Read(data, rows(), width, stride);
-  probe_.Floats(layer, point, positions_.data(), rows(), width, values.data());
-  Write(values, data, rows(), width, stride);
+  std::vector<Value> values = Read(data, rows(), width, stride);
+  if (Show(layer, point, positions_, width, &values)) Write(values, data, rows(), width, stride);
 }
 
-void DeviceProbe::Floats(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data, int64_t stride) {
+template <typename Value>
+void DeviceProbe::Input(int64_t layer, std::string_view point, int64_t width, Value* x, Value* xq) {
   if (!Wanted(layer, point)) return;
-  std::vector<uint16_t> codes = Read(Codes(data), rows(), width, stride);
-  if (Show(layer, point, positions_, width, &codes)) Write(codes, Codes(data), rows(), width, stride);
+  std::vector<Value> values = Read(x, rows(), width, width);
+  if (!Show(layer, point, positions_, width, &values)) return;
+  Write(values, x, rows(), width, width);
+  if constexpr (std::is_same_v<Value, __nv_bfloat16>) Write(Rounded(values), xq, rows(), width, width);
 }
 
-void DeviceProbe::Input(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* x, __nv_bfloat16* xq) {
+template <typename Value>
+void DeviceProbe::Slots(int64_t layer, std::string_view point, int64_t width, Value* data, int64_t num_slots) {
   if (!Wanted(layer, point)) return;
-  std::vector<uint16_t> codes = Read(Codes(x), rows(), width, width);
-  if (!Show(layer, point, positions_, width, &codes)) return;
-  Write(codes, Codes(x), rows(), width, width);
-  Write(Rounded(codes), Codes(xq), rows(), width, width);
-}
-
-void DeviceProbe::Slots(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data, int64_t num_slots) {
-  if (!Wanted(layer, point)) return;
-  std::vector<uint16_t> slots = Read(Codes(data), rows(), num_slots * width, num_slots * width);
-  std::vector<uint16_t> sums(static_cast<size_t>(rows() * width));
+  std::vector<Value> slots = Read(data, rows(), num_slots * width, num_slots * width);
+  std::vector<Value> sums(static_cast<size_t>(rows() * width));
   for (int64_t r = 0; r < rows(); ++r) {
     for (int64_t i = 0; i < width; ++i) {
-      const uint16_t* slot = slots.data() + r * num_slots * width + i;
-      float sum = numerics::Bf16ToFloat(slot[0]);
-      for (int64_t s = 1; s < num_slots; ++s) sum += numerics::Bf16ToFloat(slot[s * width]);
-      sums[static_cast<size_t>(r * width + i)] = numerics::FloatToBf16(sum);
+      const Value* slot = slots.data() + r * num_slots * width + i;
+      float sum = ToFloat(slot[0]);
+      for (int64_t s = 1; s < num_slots; ++s) sum += ToFloat(slot[s * width]);
+      Set(sum, &sums[static_cast<size_t>(r * width + i)]);
     }
   }
   if (!Show(layer, point, positions_, width, &sums)) return;
-  std::fill(slots.begin(), slots.end(), uint16_t{0});
+  Value zero;
+  Set(0, &zero);
+  std::fill(slots.begin(), slots.end(), zero);
   for (int64_t r = 0; r < rows(); ++r) {
     std::copy_n(sums.begin() + r * width, width, slots.begin() + r * num_slots * width);
   }
-  Write(slots, Codes(data), rows(), num_slots * width, num_slots * width);
+  Write(slots, data, rows(), num_slots * width, num_slots * width);
 }
 
-void DeviceProbe::Entries(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data,
+template <typename Value>
+void DeviceProbe::Entries(int64_t layer, std::string_view point, int64_t width, Value* data,
                           const DeviceLatents& latents) {
   const std::vector<int32_t> count = Read(latents.count, 1, 1, 1);
   std::vector<int64_t> entries;
   for (const ops::LatentRef& latent : Read(latents.latents, count[0], 1, 1)) entries.push_back(latent.entry);
   if (entries.empty() || !probe_.Wants(layer, point, entries.back())) return;
-  std::vector<uint16_t> codes = Read(Codes(data), count[0], width, width);
-  if (Show(layer, point, entries, width, &codes)) Write(codes, Codes(data), count[0], width, width);
+  std::vector<Value> values = Read(data, count[0], width, width);
+  if (Show(layer, point, entries, width, &values)) Write(values, data, count[0], width, width);
 }
 
 void DeviceProbe::Chosen(int64_t layer, std::string_view point, int64_t width, int32_t* data, int32_t* counts,
@@ -144,5 +155,14 @@ void DeviceProbe::Routes(int64_t layer, int64_t topk, int64_t num_experts, int32
   Write(values, ids, rows(), topk, topk);
   Floats(layer, "route_weights", topk, weights, topk);
 }
+
+template void DeviceProbe::Floats(int64_t, std::string_view, int64_t, float*, int64_t);
+template void DeviceProbe::Input(int64_t, std::string_view, int64_t, float*, float*);
+template void DeviceProbe::Slots(int64_t, std::string_view, int64_t, float*, int64_t);
+template void DeviceProbe::Entries(int64_t, std::string_view, int64_t, float*, const DeviceLatents&);
+template void DeviceProbe::Floats(int64_t, std::string_view, int64_t, __nv_bfloat16*, int64_t);
+template void DeviceProbe::Input(int64_t, std::string_view, int64_t, __nv_bfloat16*, __nv_bfloat16*);
+template void DeviceProbe::Slots(int64_t, std::string_view, int64_t, __nv_bfloat16*, int64_t);
+template void DeviceProbe::Entries(int64_t, std::string_view, int64_t, __nv_bfloat16*, const DeviceLatents&);
 
 }  // namespace senko::runtime

@@ -22,15 +22,19 @@ class DeviceProbe {
   // `rows` are those of the calls from here on; their metadata is on its way in `stream`.
   void BeginPass(const DeviceRows& rows, cudaStream_t stream);
 
-  // [rows, width], row after row `stride` values apart.
-  void Floats(int64_t layer, std::string_view point, int64_t width, float* data, int64_t stride);
-  void Floats(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data, int64_t stride);
-  // A sublayer's input, and the same rounded as activations: that follows what the probe makes of it.
-  void Input(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* x, __nv_bfloat16* xq);
+  // Values are float or __nv_bfloat16. [rows, width], row after row `stride` values apart.
+  template <typename Value>
+  void Floats(int64_t layer, std::string_view point, int64_t width, Value* data, int64_t stride);
+  // A sublayer's input, and the same rounded as activations (or itself, of float): that follows what the probe makes of
+  // it.
+  template <typename Value>
+  void Input(int64_t layer, std::string_view point, int64_t width, Value* x, Value* xq);
   // [rows, num_slots, width] whose sum in float32 is meant. A changed sum goes to the first slot, zeros to the others.
-  void Slots(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data, int64_t num_slots);
+  template <typename Value>
+  void Slots(int64_t layer, std::string_view point, int64_t width, Value* data, int64_t num_slots);
   // [entries, width] of the entries that the step completes.
-  void Entries(int64_t layer, std::string_view point, int64_t width, __nv_bfloat16* data, const DeviceLatents& latents);
+  template <typename Value>
+  void Entries(int64_t layer, std::string_view point, int64_t width, Value* data, const DeviceLatents& latents);
   // Entries that a row at position i chose among (i + 1) / ratio, or blocks of `block` of them.
   void Chosen(int64_t layer, std::string_view point, int64_t width, int32_t* data, int32_t* counts, int64_t ratio,
               int64_t block);
@@ -43,8 +47,9 @@ class DeviceProbe {
   std::vector<T> Read(const T* data, int64_t rows, int64_t width, int64_t stride) const;
   template <typename T>
   void Write(const std::vector<T>& values, T* data, int64_t rows, int64_t width, int64_t stride) const;
+  template <typename Value>
   bool Show(int64_t layer, std::string_view point, const std::vector<int64_t>& positions, int64_t width,
-            std::vector<uint16_t>* codes);
+            std::vector<Value>* data);
   int64_t rows() const { return static_cast<int64_t>(positions_.size()); }
 
   model::Probe& probe_;

@@ -72,8 +72,9 @@ struct DeviceWeights {
   std::vector<DeviceLayer> layers;
 };
 
-// What the kernels compute. Errors: kUnsupported naming every field of the configuration that they do not.
-void CheckDeviceLimits(const config::ModelConfig& config);
+// What the kernels compute; `rounds`: with the model's rounding points. Errors: kUnsupported naming every field of the
+// configuration that they do not.
+void CheckDeviceLimits(const config::ModelConfig& config, bool rounds);
 
 // Bytes on the device; nothing is read or allocated.
 size_t DeviceWeightBytes(const model::Model& model);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "model/model.h"
@@ -19,36 +20,22 @@ struct DeviceWorkspaceLimits {
   int64_t max_drawn_rows = 0;  // rows whose logits are held at once
 };
 
-// Rows first. Null pointers where the model has no use for one, or the arena only measures.
+// What has one type whatever the numerics. Rows first. Null pointers where the model has no use for one, or the arena
+// only measures.
 struct DeviceWorkspace {
   DeviceWorkspace(const model::Model& model, const DeviceWorkspaceLimits& limits, DeviceArena& arena);
+  virtual ~DeviceWorkspace() = default;
 
   DeviceWorkspaceLimits limits;
 
-  __nv_bfloat16* encoder_streams;  // [rows, 4, D]
-  __nv_bfloat16* decoder_streams;
-  float* encoder_pre;  // [rows, 4], delayed from the site before
+  float* encoder_pre;  // [rows, hc], delayed from the site before
   float* decoder_pre;
-  float* post;  // [rows, 4]
-  float* comb;  // [rows, 4, 4]
+  float* post;  // [rows, hc]
+  float* comb;  // [rows, hc, hc]
   float* mix_scratch;
-  __nv_bfloat16* x;        // normed input of a sublayer [rows, D]
-  __nv_bfloat16* xq;       // the same, rounded as activations
-  __nv_bfloat16* latents;  // [rows, q_lora + d]
-  __nv_bfloat16* qrq;      // [rows, q_lora]
-  __nv_bfloat16* q;        // [rows, heads * d]
-  __nv_bfloat16* o;        // [rows, heads * d]
-  __nv_bfloat16* u;        // [rows, o_groups * o_lora]
-  __nv_bfloat16* y;        // attention's output [rows, D]
-  __nv_bfloat16* slots;    // the experts' outputs [rows, topk + shared, D]
 
-  __nv_bfloat16* compressor_c;  // ratio 1 [rows, d]
-  float* compressor_cz;         // ratio 2 [rows, 2 d]
-  __nv_bfloat16* latent;        // [rows, d]
-  __nv_bfloat16* key;           // [rows, index_dim]
+  float* compressor_cz;  // ratio 2 [rows, 2 d]
 
-  __nv_bfloat16* index_q;  // [rows, index_heads * index_dim]
-  __nv_bfloat16* index_w;  // [rows, index_heads]
   uint8_t* index_values;
   uint8_t* index_scales;
   float* index_weights;
@@ -66,17 +53,44 @@ struct DeviceWorkspace {
   int32_t* pairs;  // [rows * topk]
   ops::ExpertItem* items;
   int32_t* num_items;
-  __nv_bfloat16* h;         // [rows * topk, inter]
-  __nv_bfloat16* shared_h;  // [rows, shared inter]
   uint8_t* expert_scratch;  // ExpertsScratchBytes, with its tickets as they shall be
 
-  std::vector<__nv_bfloat16*> engram_in;  // per Engram layer [rows, slots * head_dim]
-  std::vector<__nv_bfloat16*> engram_kv;  // [rows, 5 D]
+  std::vector<__nv_bfloat16*> engram_in;  // per Engram layer [rows, slots * head_dim], exact in bf16
 
   uint8_t* staging;           // [layers][rows] packed window rows
   size_t staging_stride = 0;  // bytes from layer to layer
   float* logits;              // [max_drawn_rows, vocab]
-  __nv_bfloat16* drawn_x;     // [max_drawn_rows, D]
 };
+
+// With the activations: of bf16, or of float where the numerics have no rounding points.
+template <typename Value>
+struct BasicDeviceWorkspace final : DeviceWorkspace {
+  BasicDeviceWorkspace(const model::Model& model, const DeviceWorkspaceLimits& limits, DeviceArena& arena);
+
+  Value* encoder_streams;  // [rows, hc, D]
+  Value* decoder_streams;
+  Value* x;                       // normed input of a sublayer [rows, D]
+  Value* xq;                      // the same, rounded as activations; x itself where nothing is rounded
+  Value* latents;                 // [rows, q_lora + d]
+  Value* qrq;                     // [rows, q_lora]
+  Value* q;                       // [rows, heads * d]
+  Value* o;                       // [rows, heads * d]
+  Value* u;                       // [rows, o_groups * o_lora]
+  Value* y;                       // attention's output [rows, D]
+  Value* slots;                   // the experts' outputs [rows, topk + shared, D]
+  Value* compressor_c;            // ratio 1 [rows, d]
+  Value* latent;                  // [rows, d]
+  Value* key;                     // [rows, index_dim]
+  Value* index_q;                 // [rows, index_heads * index_dim]
+  Value* index_w;                 // [rows, index_heads]
+  Value* h;                       // [rows * topk, inter]
+  Value* shared_h;                // [rows, shared inter]
+  Value* drawn_x;                 // [max_drawn_rows, D]
+  std::vector<Value*> engram_kv;  // per Engram layer [rows, hc + 1, D]
+};
+
+// The one of the model's numerics.
+std::unique_ptr<DeviceWorkspace> MakeDeviceWorkspace(const model::Model& model, const DeviceWorkspaceLimits& limits,
+                                                     DeviceArena& arena);
 
 }  // namespace senko::runtime

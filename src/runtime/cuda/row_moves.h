@@ -8,19 +8,22 @@
 
 namespace senko::runtime {
 
-// Every stream of a row is its token's embedding; pre = (1, 0, 0, 0).
-struct EmbedParams {
+// Every stream of a row is its token's embedding; pre = (1, 0, .., 0).
+template <typename Value>
+struct BasicEmbedParams {
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
-  const int32_t* tokens = nullptr;   // [rows], in the vocabulary
-  const uint8_t* embed = nullptr;    // bf16 [vocab, hidden]
-  int64_t hidden = 0;                // a multiple of 8
-  __nv_bfloat16* streams = nullptr;  // [rows, 4, hidden]
-  float* pre = nullptr;              // [rows, 4]
+  const int32_t* tokens = nullptr;  // [rows], in the vocabulary
+  const uint8_t* embed = nullptr;   // bf16 [vocab, hidden]
+  int64_t num_streams = 0;
+  int64_t hidden = 0;        // a multiple of 8
+  Value* streams = nullptr;  // [rows, num_streams, hidden]
+  float* pre = nullptr;      // [rows, num_streams]
 };
-void EmbedRows(const EmbedParams& p, cudaStream_t stream);
+void EmbedRows(const BasicEmbedParams<__nv_bfloat16>& p, cudaStream_t stream);
+void EmbedRows(const BasicEmbedParams<float>& p, cudaStream_t stream);
 
-// to[r] = from[source[r]], and four floats beside each row where there are any.
+// to[r] = from[source[r]], and a few floats beside each row where there are any.
 struct GatherRowsParams {
   const int32_t* rows = nullptr;  // device
   int64_t max_rows = 0;
@@ -28,7 +31,8 @@ struct GatherRowsParams {
   int64_t row_bytes = 0;            // a multiple of 16
   const void* from = nullptr;
   void* to = nullptr;
-  const float* pre = nullptr;  // [.., 4] or null
+  int64_t pre_width = 0;
+  const float* pre = nullptr;  // [.., pre_width] or null
   float* pre_to = nullptr;
 };
 void GatherRows(const GatherRowsParams& p, cudaStream_t stream);
