@@ -42,12 +42,15 @@ struct Span {
   int64_t rows = 0;
 };
 
-// One model on the GPU with pages and slots of its own.
+// One model on the GPU with pages and slots of its own. `name`: a configuration's, _float behind it for --numerics
+// float.
 class Rig {
  public:
-  Rig(const std::string& config_name, bool graphs, int64_t max_rows) : pool_(4) {
+  Rig(const std::string& name, bool graphs, int64_t max_rows) : pool_(4) {
     LoadOptions load;
-    load.directory = TestModel(config_name);
+    const size_t as_float = name.rfind("_float");
+    load.directory = TestModel(name.substr(0, as_float));
+    if (as_float != std::string::npos) load.numerics = numerics::NumericsMode::kFloat;
     load.block_size = kBlock;
     load.verify_rows = kVerifyRows;
     loaded_ = LoadModel(load);
@@ -472,7 +475,8 @@ TEST_P(CudaSteps, PoisonInALiveRowIsSeen) {
   EXPECT_TRUE(std::isnan(rows.at(31)[0]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaSteps, testing::Values("mini10", "ratio1_clamp", "window_only", "wide"),
+INSTANTIATE_TEST_SUITE_P(Models, CudaSteps,
+                         testing::Values("mini10", "ratio1_clamp", "window_only", "wide", "mini10_float"),
                          [](const auto& i) { return i.param; });
 
 }  // namespace
