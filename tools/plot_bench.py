@@ -3,7 +3,7 @@
 
     plot_bench.py --out FOLDER REPORT.json...
 
-A report is one object or a list of them. Of each kind that is there, the first report's figure is written as SVG and
+A report is one object, a list of them, or what record_gpu.py keeps. Of each kind that is there, the first report's figure is written as SVG and
 PNG: cold_ttft (the first token of a cold prompt with and without replay and graphs), cached_ttft (behind a cached
 prefix, with the fitted line), decode (a step over the batch), mixed (a stream's gaps beside a prompt).
 """
@@ -146,6 +146,8 @@ def main():
     reports = []
     for path in options.reports:
         content = json.loads(path.read_text())
+        if isinstance(content, dict) and "runs" in content:
+            content = [run["result"] for run in content["runs"].values()]
         reports += content if isinstance(content, list) else [content]
     drawn = figures(reports)
     if not drawn:
