@@ -30,7 +30,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
 import server  # noqa: E402
-from load import HELD, Client  # noqa: E402
+from load import HELD, Client, settle  # noqa: E402
 
 PREFIXES = 6  # a fixed set, so that they are found again
 SAMPLE_SECONDS = 1
@@ -211,20 +211,6 @@ class Soak:
         return [round(max(v for _, v in part) / (1 << 20), 1) for part in (values[:third], values[-third:])]
 
 
-async def settle(client, problems):
-    """Waits until nothing is held any more."""
-    end = time.monotonic() + 30
-    while True:
-        metrics = await client.metrics()
-        held = {name: metrics[name] for name in HELD if metrics[name] != 0}
-        if not held:
-            return metrics
-        if time.monotonic() > end:
-            problems.append(f"still held 30 s after the last request: {held}")
-            return metrics
-        await asyncio.sleep(0.1)
-
-
 async def run(args, running, vocab):
     client, problems = Client(running.url, None), []
     first = await client.metrics()
@@ -236,7 +222,7 @@ async def run(args, running, vocab):
     end = begin + args.seconds
     await asyncio.gather(soak.watch(begin, end), *(soak.worker(i, end) for i in range(args.streams)))
     seconds = time.monotonic() - begin
-    last = await settle(client, problems)
+    last = await settle(client, problems, 30)
 
     def moved(name):
         return int(last[name] - first[name])

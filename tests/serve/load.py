@@ -119,16 +119,16 @@ async def load(client, args, seconds, counts):
     await asyncio.gather(*(worker(i) for i in range(args.streams)))
 
 
-async def settle(client, problems):
-    """Waits until nothing runs."""
-    end = time.monotonic() + 20
+async def settle(client, problems, patience=20):
+    """Waits until nothing is held any more, `patience` seconds at most."""
+    end = time.monotonic() + patience
     while True:
         metrics = await client.metrics()
         held = {name: metrics[name] for name in HELD if metrics[name] != 0}
         if not held:
             return metrics
         if time.monotonic() > end:
-            problems.append(f"still held 20 s after the load: {held}")
+            problems.append(f"still held {patience} s after the last request: {held}")
             return metrics
         await asyncio.sleep(0.05)
 
