@@ -32,6 +32,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve")
 import server  # noqa: E402
 from load import HELD, Client, settle  # noqa: E402
 
+SCORED = 300  # tokens of a prompt that is scored
 PREFIXES = 6  # a fixed set, so that they are found again
 SAMPLE_SECONDS = 1
 
@@ -86,7 +87,7 @@ class Asking:
                 "n": draw.choice((1, 1, 1, 1, 2, 3)), "stream": draw.random() < 0.9}
         if body["stream"]:
             body["stream_options"] = {"include_usage": True}
-        kind = draw.randrange(8)
+        kind = draw.randrange(10)
         if kind == 0:
             body["temperature"] = 0
         else:
@@ -103,6 +104,11 @@ class Asking:
             body |= {"logprobs": draw.randint(0, 5)}
         elif kind == 7:
             body |= {"bad_words": ["a", "the", "w7 w9"], "top_p": 0.9, "top_k": 50}
+        elif kind == 8:  # every row of the prompt is scored on the host, and it takes no hit
+            body |= {"prompt": prompt[-SCORED:], "prompt_logprobs": draw.randint(0, 3), "stream": False}
+            body.pop("stream_options", None)
+        elif kind == 9:  # more choices than begin at once
+            body |= {"n": 40, "max_tokens": min(body["max_tokens"], 4)}
         return body
 
 
